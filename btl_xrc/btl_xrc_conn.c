@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "btl_xrc_conn.h"
+
+#include <errno.h>
+#include <sys/random.h>
+
+#include "btl_xrc_apm.h"
+#include "btl_xrc_error.h"
+#include "btl_xrc_path.h"
+#include "btl_xrc_service.h"
+#include "btl_xrc_ud.h"
+
+/* So many REQUESTs to one rank without an answer, then another of its domain is asked. */
+#define PATIENCE 4
+
+/* Room in the CQ for sends that were waiting when a connection got ready. */
+#define LOAN 16
+
+/* Service: those being connected. */
+static struct xrc_conn *active;
+
+/* ---- MPI side ---- */
+
+static struct ibv_qp *create_ini(mca_btl_xrc_module_t *module, uint32_t depth, uint32_t max_inline,
+                                 struct ibv_qp_init_attr_ex *init)
+{
+    *init =
+        (struct ibv_qp_init_attr_ex){.send_cq = module->send_cq,
+                                     .cap = {.max_send_wr = depth, .max_send_sge = 1, .max_inline_data = max_inline},
+                                     .qp_type = IBV_QPT_XRC_SEND,
+                                     .comp_mask = IBV_QP_INIT_ATTR_PD,
+                                     .pd = module->device->pd};
+    return ibv_create_qp_ex(module->device->context, init);
+}
+
+/*
+ * An HCA can rarely give its maximum depth together with inline data, and says so only by refusing: ask for less depth
+ * first, then for less inline, which others count on.
+ */
+struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, uint32_t *max_inline)
+{
+    struct ibv_qp_init_attr_ex init;
+    uint32_t least = mca_btl_xrc_component.recvq.nclasses + 1, most = (uint32_t) module->device->attr.max_qp_wr;
+    uint32_t want_depth = *depth < most ? *depth : most, want_inline = *max_inline;
+    for (;;) {
+        for (uint32_t d = want_depth; d >= least || d == want_depth; d /= 2) {
+            struct ibv_qp *ini = create_ini(module, d, want_inline, &init);
+            if (NULL != ini) {
+                *depth = d;
+                *max_inline = init.cap.max_inline_data < *max_inline ? init.cap.max_inline_data : *max_inline;
+                return ini;
+            }
+            if (EINVAL != errno && ENOMEM != errno) {
+                return NULL;
+            }
+        }
+        if (0 == want_inline) {
+            return NULL;
+        }
+        want_inline = want_inline > 64 ? want_inline / 2 : 0;
+    }
+}
+
+static uint32_t share_out(struct xrc_node *node, uint32_t depth, uint32_t wanted)
+{
+    const struct xrc_recvq *q = &mca_btl_xrc_component.recvq;
+    memset(node->credit, 0, sizeof(node->credit));
+    for (unsigned i = 0; i <= q->nclasses; ++i) {
+        uint32_t window = i < q->nclasses ? q->c[i].window : (uint32_t) mca_btl_xrc_component.params.rdma_window;
+        uint32_t share = depth >= wanted ? window : (uint32_t) ((uint64_t) window * depth / wanted);
+        node->credit[i < q->nclasses ? i : XRC_LANE_RDMA] = share > 0 ? (int32_t) share : 1;
+    }
+    return (uint32_t) node->credit[0];
+}
+
+static uint32_t all_windows(void)
+{
+    const struct xrc_recvq *q = &mca_btl_xrc_component.recvq;
+    uint32_t sum = (uint32_t) mca_btl_xrc_component.params.rdma_window;
+    for (unsigned i = 0; i < q->nclasses; ++i) {
+        sum += q->c[i].window;
+    }
+    return sum;
+}
+
+static int make_ini_of(struct xrc_node *node)
+{
+    mca_btl_xrc_module_t *module = node->module;
+    uint32_t wanted = all_windows(), depth = wanted, max_inline = module->max_inline;
+    struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &max_inline);
+    if (NULL == ini) {
+        xrc_error_verb(module->device, "ibv_create_qp(XRC_SEND)", errno);
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    int rc = xrc_path_init(module, ini, 0);
+    if (0 != rc) {
+        xrc_error_verb(module->device, "ibv_modify_qp(INIT)", rc);
+        ibv_destroy_qp(ini);
+        return OPAL_ERROR;
+    }
+    node->ini = ini;
+    node->max_inline = max_inline;
+    /* Half a window at most stays unsignalled: the other half brings the completion that retires it. */
+    node->signal_every = (share_out(node, depth, wanted) + 1) / 2;
+    node->unsignalled = node->in_flight = 0;
+    xrc_count(&module->reach.inis, 1);
+    node->generation = (uint32_t) xrc_count(&mca_btl_xrc_component.counters.ini_qps, 1);
+    return OPAL_SUCCESS;
+}
+
+static void add_contact(struct xrc_conn *conn, const struct mca_btl_base_endpoint_t *endpoint)
+{
+    conn->contact[conn->ncontacts++] = (struct xrc_contact){endpoint->name, endpoint->ud};
+}
+
+/* Set some of the CQ aside for what the service thread will post. */
+static void borrow_room(struct xrc_node *node)
+{
+    int32_t left = OPAL_THREAD_ADD_FETCH32(&node->module->send_room, -LOAN);
+    node->borrowed = left >= 0 ? LOAN : 0;
+    if (left < 0) {
+        OPAL_THREAD_ADD_FETCH32(&node->module->send_room, LOAN);
+    }
+}
+
+int xrc_conn_open(struct xrc_node *node, const struct mca_btl_base_endpoint_t *first)
+{
+    mca_btl_xrc_module_t *module = node->module;
+    struct xrc_conn *conn = (struct xrc_conn *) calloc(1, sizeof(*conn));
+    if (NULL == conn) {
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    int rc = make_ini_of(node);
+    if (OPAL_SUCCESS != rc) {
+        free(conn);
+        return rc;
+    }
+    uint32_t psn = 0;
+    if (getrandom(&psn, sizeof(psn), GRND_NONBLOCK) != (ssize_t) sizeof(psn)) {
+        psn = (uint32_t) xrc_service_now_ms() ^ node->ini->qp_num;
+    }
+    conn->node = node;
+    conn->module = module;
+    conn->ini = node->ini;
+    conn->psn = psn & 0xffffffu;
+    conn->generation = node->generation;
+    conn->domain = node->domain;
+    conn->remote = node->addr;
+    add_contact(conn, first);
+    OPAL_THREAD_LOCK(&module->lock);
+    for (struct mca_btl_base_endpoint_t *e = node->endpoints; NULL != e && conn->ncontacts < XRC_CONN_CONTACTS;
+         e = e->next) {
+        if (e != first) {
+            add_contact(conn, e);
+        }
+    }
+    OPAL_THREAD_UNLOCK(&module->lock);
+    borrow_room(node);
+    node->conn = conn;
+    xrc_service_connect(conn);
+    return OPAL_SUCCESS;
+}
+
+static void take_result(struct xrc_result *result, bool serve)
+{
+    if (XRC_RESULT_NUDGE == result->kind) {
+        struct xrc_nudge *nudge = XRC_CONTAINER(result, struct xrc_nudge, result);
+        if (serve) {
+            xrc_node_nudge(nudge->node);
+        }
+        free(nudge);
+        return;
+    }
+    struct xrc_conn *conn = XRC_CONTAINER(result, struct xrc_conn, result);
+    if (serve) {
+        xrc_node_connected(conn);
+    } else {
+        conn->node->conn = NULL;
+        free(conn);
+    }
+}
+
+void xrc_conn_take_results(mca_btl_xrc_module_t *module, bool serve)
+{
+    struct xrc_link *link = xrc_stack_take(&module->results), *next;
+    for (; NULL != link; link = next) {
+        next = link->next;
+        take_result(XRC_CONTAINER(link, struct xrc_result, link), serve);
+    }
+}
+
+void xrc_conn_farewell(const struct xrc_node *node, uint32_t ini_qpn)
+{
+    struct xrc_farewell *farewell = (struct xrc_farewell *) calloc(1, sizeof(*farewell));
+    if (NULL == farewell || 0 == node->answerer.ud.qpn) {
+        free(farewell);
+        return;
+    }
+    farewell->module = node->module;
+    farewell->contact = node->answerer;
+    farewell->domain = node->domain;
+    farewell->remote = node->addr;
+    farewell->generation = node->generation;
+    farewell->ini_qpn = ini_qpn;
+    xrc_service_farewell(farewell);
+}
+
+/* ---- service thread ---- */
+
+static uint8_t ask_rd_atomic(const mca_btl_xrc_module_t *module)
+{
+    int asked = mca_btl_xrc_component.params.rd_atomic, most = module->device->attr.max_qp_init_rd_atom;
+    return (uint8_t) (asked < most ? asked : most);
+}
+
+static void send_request(struct xrc_conn *conn)
+{
+    struct xrc_msg msg = {.type = XRC_MSG_REQUEST,
+                          .module = conn->module->index,
+                          .domain = conn->domain,
+                          .generation = conn->generation,
+                          .ini_qpn = conn->ini->qp_num,
+                          .ini_psn = conn->psn,
+                          .rd_atomic = ask_rd_atomic(conn->module)};
+    xrc_count(&mca_btl_xrc_component.counters.requests, 1);
+    xrc_ud_send(conn->module, &conn->contact[conn->current], &conn->remote, &msg);
+    conn->due_ms = xrc_service_now_ms() + xrc_ini_backoff_ms(conn->attempt, conn->psn ^ conn->attempt * 37u);
+    ++conn->attempt;
+}
+
+static int connect_ini(struct xrc_conn *conn)
+{
+    struct xrc_path path = {.remote = conn->answer.addr,
+                            .remote_qpn = conn->answer.tgt_qpn,
+                            .remote_psn = conn->answer.tgt_psn,
+                            .local_psn = conn->psn,
+                            .rd_atomic = conn->answer.rd_atomic};
+    return xrc_path_ini_ready(conn->module, conn->ini, &path);
+}
+
+static void note_time(const struct xrc_conn *conn)
+{
+    struct xrc_counters *c = &mca_btl_xrc_component.counters;
+    int64_t us = (int64_t) (xrc_service_now_us() - conn->began_us);
+    __atomic_store_n(&c->connect_us, us, __ATOMIC_RELAXED);
+    xrc_count_most(&c->connect_us_most, us);
+}
+
+/* Back to the MPI side, whatever became of it. */
+static void hand_back(struct xrc_conn *conn)
+{
+    struct xrc_conn **link = &active;
+    while (NULL != *link && *link != conn) {
+        link = &(*link)->next;
+    }
+    if (NULL != *link) {
+        *link = conn->next;
+    }
+    xrc_stack_push(&conn->module->results, &conn->result.link);
+}
+
+static void send_farewell(mca_btl_xrc_module_t *module, const struct xrc_contact *to, const struct xrc_port_addr *where,
+                          struct xrc_msg msg)
+{
+    msg.type = XRC_MSG_DISCONNECT;
+    msg.module = module->index;
+    xrc_ud_send(module, to, where, &msg);
+}
+
+/* Do what follows from @a event. Once handed back, @a conn may be gone already. */
+static void step(struct xrc_conn *conn, enum xrc_ini_event event)
+{
+    struct xrc_ini_step next = xrc_ini_next(conn->state, event);
+    XRC_VERBOSE(20, "INI 0x%06x: %s in %s: %s", conn->ini->qp_num, xrc_ini_event_name(event),
+                xrc_ini_state_name(conn->state), xrc_ini_action_name(next.action));
+    conn->state = next.state;
+    switch (next.action) {
+    case XRC_INI_DO_NEXT_CONTACT:
+        conn->current = (conn->current + 1) % conn->ncontacts;
+        /* After a REJECT the timer still runs: ranks that all refuse must not make us ask without end. */
+        if (xrc_service_now_ms() >= conn->due_ms) {
+            send_request(conn);
+        }
+        break;
+    case XRC_INI_DO_RESEND:
+        xrc_count(&mca_btl_xrc_component.counters.repeats, 1);
+        send_request(conn);
+        break;
+    case XRC_INI_DO_REQUEST: send_request(conn); break;
+    case XRC_INI_DO_CONNECT:
+        conn->err = connect_ini(conn);
+        if (0 == conn->err) {
+            conn->node->apm = xrc_apm_begin(conn);
+        }
+        if (0 == conn->err && !xrc_node_service_ready(conn->node)) {
+            conn->err = EIO;
+        }
+        if (0 != conn->err) {
+            conn->state = xrc_ini_next(conn->state, XRC_INI_EV_BROKEN).state;
+        } else {
+            note_time(conn);
+        }
+        hand_back(conn);
+        break;
+    case XRC_INI_DO_ABANDON:
+    case XRC_INI_DO_DISCONNECT:
+        send_farewell(
+            conn->module, &conn->contact[conn->current], &conn->remote,
+            (struct xrc_msg){.domain = conn->domain, .generation = conn->generation, .ini_qpn = conn->ini->qp_num});
+        hand_back(conn);
+        break;
+    case XRC_INI_DO_REPORT: hand_back(conn); break;
+    case XRC_INI_DO_NOTHING:
+    case XRC_INI_ACTIONS: break;
+    }
+}
+
+void xrc_conn_service_begin(struct xrc_conn *conn)
+{
+    conn->began_us = xrc_service_now_us();
+    conn->began_ms = conn->began_us / 1000u;
+    conn->deadline_ms = conn->began_ms + 1000u * (uint64_t) mca_btl_xrc_component.params.connect_timeout;
+    conn->next = active;
+    active = conn;
+    step(conn, XRC_INI_EV_OPEN);
+}
+
+void xrc_conn_service_farewell(struct xrc_farewell *farewell)
+{
+    send_farewell(
+        farewell->module, &farewell->contact, &farewell->remote,
+        (struct xrc_msg){.domain = farewell->domain, .generation = farewell->generation, .ini_qpn = farewell->ini_qpn});
+    free(farewell);
+}
+
+static struct xrc_conn *find(const mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
+{
+    struct xrc_conn *conn = active;
+    while (NULL != conn
+           && (conn->module != module || conn->ini->qp_num != msg->ini_qpn || conn->generation != msg->generation)) {
+        conn = conn->next;
+    }
+    return conn;
+}
+
+/* The rank that answered is whom we say farewell to, whoever we had asked last. */
+static void note_answerer(struct xrc_conn *conn, const struct xrc_msg *msg)
+{
+    for (unsigned i = 0; i < conn->ncontacts; ++i) {
+        if (conn->contact[i].name.job == msg->src.job && conn->contact[i].name.vpid == msg->src.vpid) {
+            conn->current = i;
+        }
+    }
+}
+
+void xrc_conn_service_message(mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
+{
+    struct xrc_conn *conn = find(module, msg);
+    if (NULL == conn) {
+        return;
+    }
+    if (0 != memcmp(&conn->domain, &msg->domain, sizeof(msg->domain))) {
+        step(conn, XRC_INI_EV_STALE);
+    } else if (XRC_MSG_RESPONSE == msg->type) {
+        conn->answer = *msg;
+        note_answerer(conn, msg);
+        step(conn, XRC_INI_EV_RESPONSE);
+    } else {
+        conn->reason = msg->reason;
+        step(conn, XRC_INI_EV_REJECT);
+    }
+}
+
+static enum xrc_ini_event what_is_due(const struct xrc_conn *conn, uint64_t now_ms)
+{
+    if (__atomic_load_n(&conn->close_wanted, __ATOMIC_ACQUIRE)) {
+        return XRC_INI_EV_CLOSE;
+    }
+    if (now_ms >= conn->deadline_ms) {
+        return XRC_INI_EV_EXPIRED;
+    }
+    if (now_ms >= conn->due_ms) {
+        return 0 == conn->attempt % PATIENCE ? XRC_INI_EV_SILENT : XRC_INI_EV_TIMER;
+    }
+    return XRC_INI_EVENTS;
+}
+
+int xrc_conn_service_tick(uint64_t now_ms)
+{
+    int wait = -1;
+    for (struct xrc_conn *conn = active, *next; NULL != conn; conn = next) {
+        next = conn->next;
+        enum xrc_ini_event event = what_is_due(conn, now_ms);
+        if (XRC_INI_EVENTS != event) {
+            step(conn, event);
+        }
+    }
+    for (const struct xrc_conn *conn = active; NULL != conn; conn = conn->next) {
+        int left = conn->due_ms > now_ms ? (int) (conn->due_ms - now_ms) : 0;
+        wait = wait < 0 || left < wait ? left : wait;
+    }
+    return wait;
+}
+
+void xrc_conn_service_stop(void)
+{
+    while (NULL != active) {
+        step(active, XRC_INI_EV_CLOSE);
+    }
+}

@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "btl_xrc_node.h"
+
+#include <errno.h>
+
+#include "btl_xrc_apm.h"
+#include "btl_xrc_board.h"
+#include "btl_xrc_conn.h"
+#include "btl_xrc_error.h"
+
+/* ---- the ring of peers that wait ---- */
+
+static void ring_append(struct xrc_node *node, struct mca_btl_base_endpoint_t *endpoint)
+{
+    endpoint->next_waiting = NULL;
+    if (NULL == node->ring_tail) {
+        node->ring_head = endpoint;
+    } else {
+        node->ring_tail->next_waiting = endpoint;
+    }
+    node->ring_tail = endpoint;
+    endpoint->waiting = true;
+    ++node->waiting;
+}
+
+static struct mca_btl_base_endpoint_t *ring_take(struct xrc_node *node)
+{
+    struct mca_btl_base_endpoint_t *endpoint = node->ring_head;
+    node->ring_head = endpoint->next_waiting;
+    if (NULL == node->ring_head) {
+        node->ring_tail = NULL;
+    }
+    endpoint->waiting = false;
+    --node->waiting;
+    return endpoint;
+}
+
+static void wait_turn(struct xrc_node *node, struct xrc_frag *frag)
+{
+    struct mca_btl_base_endpoint_t *endpoint = frag->endpoint;
+    frag->next = NULL;
+    if (NULL == endpoint->wait_tail) {
+        endpoint->wait_head = frag;
+    } else {
+        endpoint->wait_tail->next = frag;
+    }
+    endpoint->wait_tail = frag;
+    if (!endpoint->waiting) {
+        ring_append(node, endpoint);
+    }
+    struct xrc_counters *c = &mca_btl_xrc_component.counters;
+    xrc_count_most(&c->waiting_most, xrc_count(&c->waiting, 1));
+}
+
+void xrc_node_count_taken(const struct xrc_frag *chain)
+{
+    for (; NULL != chain; chain = chain->next) {
+        xrc_count(&mca_btl_xrc_component.counters.waiting, -1);
+    }
+}
+
+static void set_state(struct xrc_node *node, enum xrc_ini_state state)
+{
+    __atomic_store_n(&node->state, state, __ATOMIC_RELEASE);
+}
+
+/* ---- posting ---- */
+
+static void give_room(mca_btl_xrc_module_t *module, int32_t n)
+{
+    OPAL_THREAD_ADD_FETCH32(&module->send_room, n);
+}
+
+/* Progress will come back to it when the CQ has room again. */
+static void starve(struct xrc_node *node)
+{
+    mca_btl_xrc_module_t *module = node->module;
+    OPAL_THREAD_LOCK(&module->lock);
+    if (!node->starved) {
+        node->starved = true;
+        node->next_starved = module->starved;
+        module->starved = node;
+    }
+    OPAL_THREAD_UNLOCK(&module->lock);
+}
+
+/*
+ * Completions share one CQ between all nodes; it must never overrun. Before READY it is the service thread that posts,
+ * from what was set aside for it.
+ */
+static bool take_room(struct xrc_node *node)
+{
+    mca_btl_xrc_module_t *module = node->module;
+    if (OPAL_UNLIKELY(XRC_INI_READY != xrc_node_state(node))) {
+        return node->borrowed > 0 && node->borrowed-- > 0;
+    }
+    if (OPAL_LIKELY(OPAL_THREAD_ADD_FETCH32(&module->send_room, -1) >= 0)) {
+        return true;
+    }
+    give_room(module, 1);
+    starve(node);
+    return false;
+}
+
+static void untake_room(struct xrc_node *node)
+{
+    if (OPAL_UNLIKELY(XRC_INI_READY != xrc_node_state(node))) {
+        ++node->borrowed;
+    } else {
+        give_room(node->module, 1);
+    }
+}
+
+static bool goes_inline(const struct xrc_node *node, const struct xrc_frag *frag)
+{
+    bool gives = IBV_WR_SEND == frag->wr.opcode || IBV_WR_RDMA_WRITE == frag->wr.opcode;
+    return frag->sge.length <= node->max_inline && gives;
+}
+
+static int post_result(struct xrc_node *node, int rc)
+{
+    if (ENOMEM == rc) {
+        /* Nothing may be on the way whose completion would bring us back. */
+        if (XRC_INI_READY == xrc_node_state(node)) {
+            starve(node);
+        }
+        return OPAL_ERR_RESOURCE_BUSY;
+    }
+    XRC_VERBOSE(1, "ibv_post_send on INI 0x%06x: %s", node->ini->qp_num, strerror(rc));
+    return OPAL_ERR_UNREACH;
+}
+
+static int post_signalled(struct xrc_node *node, struct xrc_frag *frag, unsigned flags)
+{
+    struct ibv_send_wr *bad;
+    if (!take_room(node)) {
+        return OPAL_ERR_RESOURCE_BUSY;
+    }
+    frag->retires = node->unsignalled;
+    frag->wr.send_flags = IBV_SEND_SIGNALED | flags;
+    if (XRC_FRAG_SEND == frag->kind) {
+        frag->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+    }
+    int rc = ibv_post_send(node->ini, &frag->wr, &bad);
+    if (OPAL_UNLIKELY(0 != rc)) {
+        untake_room(node);
+        return post_result(node, rc);
+    }
+    node->unsignalled = 0;
+    --node->credit[frag->lane];
+    ++node->in_flight;
+    ++frag->endpoint->in_flight;
+    return OPAL_SUCCESS;
+}
+
+/* Should it come back after all, with an error, then without a name: its fragment may serve something else by then. */
+static int post_and_forget(struct xrc_node *node, struct ibv_send_wr *wr)
+{
+    struct ibv_send_wr *bad;
+    uint64_t id = wr->wr_id;
+    wr->send_flags = IBV_SEND_INLINE;
+    wr->wr_id = 0;
+    int rc = ibv_post_send(node->ini, wr, &bad);
+    wr->wr_id = id;
+    if (OPAL_UNLIKELY(0 != rc)) {
+        return post_result(node, rc);
+    }
+    ++node->unsignalled;
+    --node->credit[0];
+    return 1;
+}
+
+/* Node lock held, state READY. 1: done, nothing will come back. */
+static int post(struct xrc_node *node, struct xrc_frag *frag)
+{
+    if (node->credit[frag->lane] <= 0) {
+        return OPAL_ERR_RESOURCE_BUSY;
+    }
+    unsigned flags = goes_inline(node, frag) ? IBV_SEND_INLINE : 0;
+    if (flags && frag->may_be_done && 0 == frag->lane && node->unsignalled + 1 < node->signal_every) {
+        return post_and_forget(node, &frag->wr);
+    }
+    return post_signalled(node, frag, flags);
+}
+
+/*
+ * Once around the ring without success: then all are stuck, and a completion will bring us back. Node lock held, the
+ * INI in RTS. False when the HCA refuses to take work at all.
+ */
+static bool drain_locked(struct xrc_node *node)
+{
+    uint32_t stuck = 0;
+    int rc = OPAL_SUCCESS;
+    while (NULL != node->ring_head && stuck < node->waiting && OPAL_ERR_UNREACH != rc) {
+        struct mca_btl_base_endpoint_t *endpoint = ring_take(node);
+        struct xrc_frag *frag = endpoint->wait_head;
+        struct xrc_frag *rest = frag->next;
+        rc = post(node, frag);
+        if (OPAL_SUCCESS == rc) {
+            stuck = 0;
+            xrc_count(&mca_btl_xrc_component.counters.waiting, -1);
+            endpoint->wait_head = rest;
+            if (NULL == rest) {
+                endpoint->wait_tail = NULL;
+            }
+        } else {
+            ++stuck;
+        }
+        if (NULL != endpoint->wait_head) {
+            ring_append(node, endpoint);
+        }
+    }
+    return OPAL_ERR_UNREACH != rc;
+}
+
+/* A verb refused to post: nothing that waits will ever go. */
+static void refused(struct xrc_node *node)
+{
+    xrc_node_fail(node, "the HCA refuses work requests");
+}
+
+void xrc_node_drain(struct xrc_node *node)
+{
+    bool both = xrc_node_lock(node);
+    bool good = XRC_INI_READY != node->state || drain_locked(node);
+    xrc_node_unlock(node, both);
+    if (OPAL_UNLIKELY(!good)) {
+        refused(node);
+    }
+}
+
+int xrc_node_send(struct mca_btl_base_endpoint_t *endpoint, struct xrc_frag *frag)
+{
+    struct xrc_node *node = endpoint->node;
+    bool open = false;
+    int rc = OPAL_ERR_UNREACH;
+    frag->endpoint = endpoint;
+    frag->node = node;
+    bool both = xrc_node_lock(node);
+    if (OPAL_LIKELY(XRC_INI_READY == node->state)) {
+        rc = NULL == endpoint->wait_head ? post(node, frag) : OPAL_ERR_RESOURCE_BUSY;
+    } else if (XRC_INI_IDLE == node->state || XRC_INI_REQUESTED == node->state) {
+        struct xrc_ini_step step = xrc_ini_next(node->state, XRC_INI_EV_OPEN);
+        set_state(node, step.state);
+        open = XRC_INI_DO_REQUEST == step.action;
+        rc = OPAL_ERR_RESOURCE_BUSY;
+    }
+    if (OPAL_ERR_RESOURCE_BUSY == rc) {
+        frag->may_be_done = 0;
+        if (XRC_FRAG_SEND == frag->kind) {
+            frag->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+        }
+        wait_turn(node, frag);
+        rc = OPAL_SUCCESS;
+    }
+    xrc_node_unlock(node, both);
+    if (OPAL_UNLIKELY(open) && OPAL_SUCCESS != xrc_conn_open(node, endpoint)) {
+        xrc_node_fail(node, "no INI QP");
+    }
+    return rc;
+}
+
+/* A work request that says nothing but "all before me are done". Node lock held. */
+static int post_mark(struct xrc_node *node, struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_wr *wr)
+{
+    struct xrc_frag *mark = (struct xrc_frag *) opal_free_list_get(&node->module->mark_frags);
+    if (NULL == mark) {
+        return OPAL_ERR_RESOURCE_BUSY;
+    }
+    mark->home = &node->module->mark_frags;
+    mark->endpoint = endpoint;
+    mark->node = node;
+    mark->wr = *wr;
+    mark->wr.wr_id = (uint64_t) (uintptr_t) mark;
+    int rc = post_signalled(node, mark, IBV_SEND_INLINE);
+    if (OPAL_SUCCESS != rc) {
+        xrc_frag_return(mark);
+    }
+    return rc;
+}
+
+int xrc_node_send_now(struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_wr *wr)
+{
+    struct xrc_node *node = endpoint->node;
+    int rc = OPAL_ERR_RESOURCE_BUSY;
+    bool both = xrc_node_lock(node);
+    if (OPAL_LIKELY(XRC_INI_READY == node->state && NULL == endpoint->wait_head && node->credit[0] > 0)) {
+        rc = node->unsignalled + 1 < node->signal_every ? post_and_forget(node, wr) : post_mark(node, endpoint, wr);
+    }
+    xrc_node_unlock(node, both);
+    return rc;
+}
+
+/* A write of nothing: its key is not looked at. Without credit there is traffic enough. */
+void xrc_node_nudge(struct xrc_node *node)
+{
+    bool both = xrc_node_lock(node);
+    struct mca_btl_base_endpoint_t *peer = node->endpoints;
+    if (XRC_INI_READY == node->state && NULL != peer && !peer->leaving && node->credit[0] > 0) {
+        struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
+        wr.qp_type.xrc.remote_srqn = peer->srqn[0];
+        (void) post_mark(node, peer, &wr);
+    }
+    xrc_node_unlock(node, both);
+}
+
+/* Closed, and nothing is on the way any more: the INI goes. */
+static void take_down(struct xrc_node *node)
+{
+    bool both = xrc_node_lock(node);
+    struct ibv_qp *ini = node->ini;
+    bool now = XRC_INI_CLOSED == node->state && 0 == node->in_flight && NULL == node->conn && NULL != ini;
+    if (now) {
+        node->ini = NULL;
+    }
+    xrc_node_unlock(node, both);
+    if (now) {
+        uint32_t qpn = ini->qp_num;
+        xrc_apm_release(node->apm);
+        node->apm = NULL;
+        ibv_destroy_qp(ini);
+        xrc_count(&mca_btl_xrc_component.counters.ini_gone, 1);
+        if (node->farewell_due) {
+            xrc_conn_farewell(node, qpn);
+        }
+    }
+}
+
+bool xrc_node_retire(struct xrc_frag *frag)
+{
+    struct xrc_node *node = frag->node;
+    struct mca_btl_base_endpoint_t *endpoint = frag->endpoint;
+    give_room(node->module, 1);
+    bool both = xrc_node_lock(node);
+    ++node->credit[frag->lane];
+    node->credit[0] += (int32_t) frag->retires;
+    --node->in_flight;
+    --endpoint->in_flight;
+    bool good = NULL == node->ring_head || XRC_INI_READY != node->state || drain_locked(node);
+    bool gone = endpoint->leaving && 0 == endpoint->in_flight;
+    xrc_node_unlock(node, both);
+    if (OPAL_UNLIKELY(!good)) {
+        refused(node);
+    }
+    if (OPAL_UNLIKELY(XRC_INI_CLOSED == xrc_node_state(node))) {
+        take_down(node);
+    }
+    return gone;
+}
+
+/* ---- life ---- */
+
+/* A node that was closed is kept: fragments on their last way may still name it. It serves the next domain. */
+static bool is_free(const struct xrc_node *node)
+{
+    return XRC_INI_CLOSED == xrc_node_state(node) && NULL == node->ini && NULL == node->conn && NULL == node->endpoints;
+}
+
+bool xrc_node_is_own(const struct xrc_node *node)
+{
+    struct xrc_uuid own = xrc_board_uuid(node->module->device->board);
+    return 0 == memcmp(&own, &node->domain, sizeof(own));
+}
+
+static struct xrc_node *new_node(mca_btl_xrc_module_t *module)
+{
+    struct xrc_node *node = (struct xrc_node *) calloc(1, sizeof(*node));
+    if (NULL != node) {
+        OBJ_CONSTRUCT(&node->lock, opal_mutex_t);
+        pthread_mutex_init(&node->setup, NULL);
+        node->module = module;
+        node->next = module->nodes;
+        module->nodes = node;
+    }
+    return node;
+}
+
+struct xrc_node *xrc_node_get(mca_btl_xrc_module_t *module, const struct xrc_modex_module *remote)
+{
+    struct xrc_node *node, *spare = NULL;
+    for (node = module->nodes; NULL != node; node = node->next) {
+        if (XRC_INI_CLOSED != xrc_node_state(node) && node->addr.port == remote->addr.port
+            && 0 == memcmp(&node->domain, &remote->domain, sizeof(node->domain))) {
+            return node;
+        }
+        if (is_free(node)) {
+            spare = node;
+        }
+    }
+    node = NULL != spare ? spare : new_node(module);
+    if (NULL != node) {
+        node->domain = remote->domain;
+        node->addr = remote->addr;
+        node->fault_said = node->farewell_due = false;
+        memset(&node->answerer, 0, sizeof(node->answerer));
+        set_state(node, XRC_INI_IDLE);
+        xrc_count(&module->reach.domains, !xrc_node_is_own(node));
+    }
+    return node;
+}
+
+bool xrc_node_service_ready(struct xrc_node *node)
+{
+    pthread_mutex_lock(&node->setup);
+    bool wanted = XRC_INI_REQUESTED == node->state;
+    bool good = !wanted || drain_locked(node);
+    if (wanted && good) {
+        set_state(node, XRC_INI_READY);
+    }
+    pthread_mutex_unlock(&node->setup);
+    return good;
+}
+
+void xrc_node_connected(struct xrc_conn *conn)
+{
+    struct xrc_node *node = conn->node;
+    bool both = xrc_node_lock(node);
+    bool ready = XRC_INI_READY == conn->state;
+    bool failed = !ready && XRC_INI_CLOSED != node->state;
+    /* Also when it failed: a TGT may have been made, and its makers will be told that it is of no use. */
+    node->answerer = conn->contact[conn->current];
+    if (ready) {
+        node->tgt_qpn = conn->answer.tgt_qpn;
+    }
+    give_room(node->module, node->borrowed);
+    node->borrowed = 0;
+    node->conn = NULL;
+    xrc_node_unlock(node, both);
+    if (failed && !node->module->closing) {
+        xrc_error_connect(conn);
+        xrc_node_fail(node, "a peer could not be connected");
+    }
+    free(conn);
+    take_down(node);
+    xrc_node_drain(node);
+}
+
+/* All frags that wait in @a node, in one chain; the ring is empty afterwards. Node lock held. */
+static struct xrc_frag *take_all(struct xrc_node *node)
+{
+    struct xrc_frag *all = NULL, **tail = &all;
+    while (NULL != node->ring_head) {
+        struct mca_btl_base_endpoint_t *endpoint = ring_take(node);
+        *tail = endpoint->wait_head;
+        tail = &endpoint->wait_tail->next;
+        endpoint->wait_head = endpoint->wait_tail = NULL;
+    }
+    xrc_node_count_taken(all);
+    return all;
+}
+
+/* A peer that Open MPI has not been told of; to be released. */
+static opal_proc_t *next_unreported(struct xrc_node *node)
+{
+    opal_proc_t *proc = NULL;
+    OPAL_THREAD_LOCK(&node->module->lock);
+    for (struct mca_btl_base_endpoint_t *e = node->endpoints; NULL != e && NULL == proc; e = e->next) {
+        if (!e->reported) {
+            e->reported = true;
+            proc = e->proc;
+            OBJ_RETAIN(proc);
+        }
+    }
+    OPAL_THREAD_UNLOCK(&node->module->lock);
+    return proc;
+}
+
+/*
+ * Whoever goes on without those that are lost (5.0 and later with ULFM) has to know each of them: they share the INI. It
+ * hears of them before their sends come back, for which 4.1 ends the job as well, but with less to say.
+ */
+void xrc_node_fail(struct xrc_node *node, const char *why)
+{
+    opal_proc_t *proc;
+    bool both = xrc_node_lock(node);
+    if (XRC_INI_CLOSED != node->state) {
+        set_state(node, XRC_INI_FAILED);
+    }
+    struct xrc_frag *frag = take_all(node);
+    xrc_node_unlock(node, both);
+    while (NULL != (proc = next_unreported(node))) {
+        xrc_module_fail(node->module, proc, why);
+        OBJ_RELEASE(proc);
+    }
+    while (NULL != frag) {
+        struct xrc_frag *next = frag->next;
+        xrc_frag_finish(frag, OPAL_ERR_UNREACH);
+        frag = next;
+    }
+}
+
+void xrc_node_close(struct xrc_node *node)
+{
+    bool both = xrc_node_lock(node);
+    struct xrc_ini_step step = xrc_ini_next(node->state, XRC_INI_EV_CLOSE);
+    set_state(node, step.state);
+    node->farewell_due |= XRC_INI_DO_NOTHING != step.action;
+    if (NULL != node->conn) {
+        __atomic_store_n(&node->conn->close_wanted, true, __ATOMIC_RELEASE);
+    }
+    xrc_node_unlock(node, both);
+    take_down(node);
+}
+
+void xrc_node_destroy(struct xrc_node *node)
+{
+    if (NULL != node->ini) {
+        ibv_destroy_qp(node->ini);
+        xrc_count(&mca_btl_xrc_component.counters.ini_gone, 1);
+    }
+    OBJ_DESTRUCT(&node->lock);
+    pthread_mutex_destroy(&node->setup);
+    free(node);
+}

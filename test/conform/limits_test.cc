@@ -1,0 +1,200 @@
+// Limits: outstanding READs and atomics, descriptors, and in sanitized builds the memory behind a posted buffer.
+#include "conform/pair.h"
+
+#include <sys/resource.h>
+
+using namespace vt;
+
+namespace
+{
+
+class Limits : public Test
+{
+};
+
+// IBTA: more outstanding READs and atomics than the responder has resources for is an invalid request; none is the least there is.
+void expect_invalid(ibv_wr_opcode op)
+{
+    Node n(1 << 12, all_access | IBV_ACCESS_REMOTE_ATOMIC);
+    Qp a = make_qp(IBV_QPT_RC, n.pd, n.cq), b = make_qp(IBV_QPT_RC, n.pd, n.cq);
+    Path p;
+    p.lid = n.lid;
+    p.access |= IBV_ACCESS_REMOTE_ATOMIC;
+    p.qpn = b->qp_num;
+    bring_up(a, p);
+    p.qpn = a->qp_num;
+    need(to_init(b, p) == 0, "to INIT");
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = p.qpn;
+    attr.rq_psn = p.psn;
+    attr.max_dest_rd_atomic = 0;
+    attr.min_rnr_timer = 1;
+    attr.ah_attr.dlid = n.lid;
+    attr.ah_attr.port_num = 1;
+    ASSERT_EQ(ibv_modify_qp(b, &attr,
+                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+              0);
+    Send s(op, {n.sge(64, 8)});
+    if (op == IBV_WR_RDMA_READ) {
+        s.at(n.addr(), n.mr->rkey);
+    } else {
+        s.wr.wr.atomic.remote_addr = n.addr();
+        s.wr.wr.atomic.rkey = n.mr->rkey;
+    }
+    EXPECT_EQ(outcome(a, s), IBV_WC_REM_INV_REQ_ERR);
+    EXPECT_EQ(state_of(b), IBV_QPS_ERR);
+}
+
+TEST_F(Limits, AReadNeedsRoomAtTheResponder)
+{
+    expect_invalid(IBV_WR_RDMA_READ);
+}
+
+TEST_F(Limits, AnAtomicNeedsRoomAtTheResponder)
+{
+    expect_invalid(IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
+
+// Whatever is created when descriptors run out says so, and works again once there are some.
+// A requester that may have none outstanding can carry none out; other operations it can.
+void expect_none(const Node &n, ibv_qp *qp, uint32_t srqn)
+{
+    for (ibv_wr_opcode op : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
+        Path p;
+        p.lid = n.lid;
+        ibv_qp_attr was = {};
+        ibv_qp_init_attr init;
+        need(ibv_query_qp(qp, &was, IBV_QP_DEST_QPN, &init) == 0, "ibv_query_qp");
+        p.qpn = was.dest_qp_num;
+        need(to_state(qp, IBV_QPS_RESET) == 0 && to_init(qp, p) == 0 && to_rtr(qp, p) == 0, "to RTR");
+        ibv_qp_attr attr = {};
+        attr.qp_state = IBV_QPS_RTS;
+        attr.sq_psn = p.psn;
+        attr.timeout = 8;
+        attr.max_rd_atomic = 0;
+        need(ibv_modify_qp(qp, &attr,
+                           IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                               IBV_QP_MAX_QP_RD_ATOMIC) == 0,
+             "to RTS");
+        Send s(op, {n.sge(64, 8)});
+        s.to_srq(srqn);
+        if (op == IBV_WR_RDMA_READ) {
+            s.at(n.addr(), n.mr->rkey);
+        } else {
+            s.wr.wr.atomic.remote_addr = n.addr();
+            s.wr.wr.atomic.rkey = n.mr->rkey;
+        }
+        EXPECT_EQ(outcome(qp, s), IBV_WC_LOC_QP_OP_ERR) << op;
+        EXPECT_EQ(state_of(qp), IBV_QPS_ERR);
+    }
+}
+
+TEST_F(Limits, ReadsAndAtomicsNeedRoomAtTheRequester)
+{
+    Node n(1 << 12, all_access | IBV_ACCESS_REMOTE_ATOMIC);
+    RcPair p(n, n);
+    expect_none(n, p.a, 0);
+    EXPECT_EQ(state_of(p.b), IBV_QPS_RTS) << "nothing was sent";
+    XrcPair x(n, n);
+    expect_none(n, x.ini, x.srqn);
+    EXPECT_EQ(state_of(x.tgt), IBV_QPS_RTS);
+}
+
+TEST_F(Limits, WithoutRoomOtherOperationsWork)
+{
+    Node n;
+    RcPair p(n, n);
+    ibv_qp_attr a = {};
+    ASSERT_EQ(to_state(p.a, IBV_QPS_SQD), 0);
+    ASSERT_EQ(ibv_modify_qp(p.a, &a, IBV_QP_MAX_QP_RD_ATOMIC), 0);
+    ASSERT_EQ(to_state(p.a, IBV_QPS_RTS), 0);
+    EXPECT_EQ(outcome(p.a, Send(IBV_WR_RDMA_WRITE, {n.sge(64, 8)}).at(n.addr(), n.mr->rkey)), IBV_WC_SUCCESS);
+    EXPECT_EQ(outcome(p.a, Send(IBV_WR_RDMA_READ, {n.sge(64, 8)}).at(n.addr(), n.mr->rkey)), IBV_WC_LOC_QP_OP_ERR);
+}
+
+// More may be posted than may be outstanding: the rest waits its turn.
+TEST_F(Limits, MorePostedThanMayBeOutstanding)
+{
+    Node n;
+    RcPair p(n, n);
+    ibv_qp_attr a = {};
+    a.max_rd_atomic = 1;
+    ASSERT_EQ(to_state(p.a, IBV_QPS_SQD), 0);
+    ASSERT_EQ(ibv_modify_qp(p.a, &a, IBV_QP_MAX_QP_RD_ATOMIC), 0);
+    for (uint64_t i = 0; i < 32; i++)
+        ASSERT_EQ(Send(IBV_WR_RDMA_READ, {n.sge(64, 8)}).at(n.addr(), n.mr->rkey).id(i).post(p.a), 0);
+    ASSERT_EQ(to_state(p.a, IBV_QPS_RTS), 0);
+    for (uint64_t i = 0; i < 32; i++) {
+        ibv_wc wc = next_wc(n.cq);
+        EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(wc.wr_id, i);
+    }
+}
+
+TEST_F(Limits, TheDevicesLimitsHold)
+{
+    Node n;
+    ibv_device_attr dev;
+    ASSERT_EQ(ibv_query_device(n.ctx, &dev), 0);
+    RcPair p(n, n);
+    ASSERT_EQ(to_state(p.a, IBV_QPS_SQD), 0);
+    ibv_qp_attr a = {};
+    a.max_rd_atomic = (uint8_t)dev.max_qp_init_rd_atom;
+    a.max_dest_rd_atomic = (uint8_t)dev.max_qp_rd_atom;
+    EXPECT_EQ(ibv_modify_qp(p.a, &a, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC), 0);
+    a.max_rd_atomic++;
+    EXPECT_EQ(ibv_modify_qp(p.a, &a, IBV_QP_MAX_QP_RD_ATOMIC), EINVAL);
+    a.max_dest_rd_atomic++;
+    EXPECT_EQ(ibv_modify_qp(p.a, &a, IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);
+}
+
+TEST_F(Limits, OutOfDescriptors)
+{
+    Child child([](const Link &) {
+        Node n;
+        rlimit limit, none;
+        need(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+        none = limit;
+        none.rlim_cur = 3; // what is open stays open
+        need(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+        errno = 0;
+        EXPECT_EQ(ibv_create_comp_channel(n.ctx), nullptr);
+        EXPECT_EQ(errno, EMFILE);
+        errno = 0;
+        EXPECT_EQ(try_open_xrcd(n.ctx, 0, O_CREAT), nullptr); // the domain keeps a descriptor of its file
+        EXPECT_EQ(errno, EMFILE);
+        errno = 0;
+        EXPECT_EQ(ibv_open_device(n.ctx->device), nullptr);
+        EXPECT_EQ(errno, EMFILE);
+        XrcPair pair(n, n); // a private domain needs none
+        post_recv(pair.srq, 1, {n.sge(0, 64)});
+        EXPECT_EQ(outcome(pair.ini, Send(IBV_WR_SEND, {n.sge(64, 32)}).to_srq(pair.srqn)), IBV_WC_SUCCESS);
+        need(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+        Channel again(ibv_create_comp_channel(n.ctx));
+        EXPECT_NE((ibv_comp_channel *) again, nullptr);
+    });
+    EXPECT_EQ(child.wait(), 0);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(LimitsDeathTest, AFreedBufferIsReportedWhenItIsPosted)
+{
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_DEATH(
+        {
+            Node n;
+            Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
+            to_init(qp);
+            char *buffer = new char[64];
+            uintptr_t addr = (uintptr_t) buffer;
+            delete[] buffer;
+            post_recv(qp, 1, {{addr, 64, 0}});
+        },
+        "heap-use-after-free");
+}
+#endif
+
+} // namespace

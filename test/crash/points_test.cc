@@ -1,0 +1,340 @@
+// A process is stopped at each named point between two steps on shared state, again and again, while it works with another. The other
+// must never hang, must keep everything it has, and is left with a sound segment; once both are gone nothing is left.
+#define VS_CRASH_POINTS
+#include "memory/point.h"
+
+#include "../conform/verbs.h"
+
+#include <linux/capability.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+extern "C" int vs_attach_observer(void);
+extern "C" void vs_detach(void);
+
+using namespace vt;
+
+namespace
+{
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kills_wanted = 2;
+#else
+constexpr int kills_wanted = 20;
+#endif
+
+constexpr uint32_t small = 64, large = 60000;
+constexpr size_t shared_size = 1 << 16;
+constexpr size_t receives = 16;
+
+// In a Side's memory: what is sent, the sum, then a place for each receive. Nothing is received where something is sent from: the
+// engine may still be sending it.
+constexpr size_t sum_at = 1 << 16;
+constexpr size_t recv_at(uint64_t i)
+{
+    return sum_at + 64 + i * large;
+}
+constexpr int access_flags = all_access | IBV_ACCESS_REMOTE_ATOMIC;
+
+struct Hello {
+    Address xrc;
+    uint32_t ini_qpn, rc_qpn;
+    uint32_t shared_rkey;
+    uint64_t shared_addr;
+};
+
+// The file that keys the domain is also memory that both map.
+char *map_shared(int file)
+{
+    void *p = mmap(nullptr, shared_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    need(p != MAP_FAILED, "mmap");
+    return static_cast<char *>(p);
+}
+
+// What one process has: an XRC domain with an SRQ behind it and a QP pair to the other's, and an RC QP.
+struct Side {
+    Node node;
+    Xrcd xrcd;
+    Channel channel;
+    Cq srq_cq;
+    Srq srq;
+    Qp tgt, ini, rc;
+    char *shared;
+    Mr shared_mr;
+    Address peer = {};
+    uint32_t shared_rkey = 0;
+    uint64_t shared_addr = 0;
+
+    explicit Side(int file)
+        : node(recv_at(receives), access_flags), xrcd(make_xrcd(node.ctx, file)), channel(ibv_create_comp_channel(node.ctx)),
+          srq_cq(make_cq(node.ctx, 256, channel))
+    {
+        srq = make_xrc_srq(node.pd, xrcd, srq_cq, 32);
+        tgt = make_tgt(xrcd);
+        ini = make_qp(IBV_QPT_XRC_SEND, node.pd, node.cq);
+        rc = make_qp(IBV_QPT_RC, node.pd, node.cq);
+        shared = map_shared(file);
+        shared_mr = Mr(ibv_reg_mr(node.pd, shared, shared_size, access_flags));
+        need(shared_mr, "ibv_reg_mr");
+        for (size_t i = 0; i < receives; i++)
+            post_recv(srq, i, {node.sge(recv_at(i), large)});
+    }
+    void join(const Link &link)
+    {
+        link.put(Hello{{node.lid, tgt->qp_num, srq_num(srq), node.mr->rkey, node.addr()},
+                       ini->qp_num,
+                       rc->qp_num,
+                       shared_mr->rkey,
+                       (uintptr_t) shared});
+        Hello h = link.get<Hello>();
+        peer = h.xrc;
+        shared_rkey = h.shared_rkey;
+        shared_addr = h.shared_addr;
+        Path p;
+        p.lid = peer.lid;
+        p.access = access_flags & ~IBV_ACCESS_LOCAL_WRITE;
+        p.qpn = peer.qpn;
+        bring_up(ini, p);
+        p.qpn = h.ini_qpn;
+        bring_up(tgt, p);
+        p.qpn = h.rc_qpn;
+        bring_up(rc, p);
+        link.meet();
+    }
+    // The alternate is the second LID of each port (LMC 1). Failures do not matter here: the other may be dying.
+    void arm()
+    {
+        ibv_qp_attr a = {};
+        a.alt_ah_attr.dlid = peer.lid + 1;
+        a.alt_ah_attr.src_path_bits = 1;
+        a.alt_ah_attr.port_num = a.alt_port_num = 1;
+        a.alt_timeout = 8;
+        a.path_mig_state = IBV_MIG_REARM;
+        ibv_modify_qp(rc, &a, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+    }
+    // By software, once traffic has armed it.
+    void migrate()
+    {
+        ibv_qp_attr now = {};
+        ibv_qp_init_attr init;
+        for (int i = 0; i < 100 && now.path_mig_state != IBV_MIG_ARMED; i++) {
+            arm();
+            add();
+            reap();
+            sched_yield();
+            need(ibv_query_qp(rc, &now, IBV_QP_PATH_MIG_STATE, &init) == 0, "ibv_query_qp");
+        }
+        ibv_qp_attr a = {};
+        a.path_mig_state = IBV_MIG_MIGRATED;
+        ibv_modify_qp(rc, &a, IBV_QP_PATH_MIG_STATE);
+    }
+    void send(uint32_t length)
+    {
+        if (state_of(ini) == IBV_QPS_RTS)
+            Send(IBV_WR_SEND, {node.sge(0, length)}).to_srq(peer.srqn).post(ini);
+    }
+    // Into memory of the other that this process maps, too.
+    void write_shared()
+    {
+        if (state_of(rc) == IBV_QPS_RTS)
+            Send(IBV_WR_RDMA_WRITE, {node.sge(0, small)}).at(shared_addr, shared_rkey).post(rc);
+    }
+    void add()
+    {
+        Send s(IBV_WR_ATOMIC_FETCH_AND_ADD, {node.sge(sum_at, 8)});
+        s.wr.wr.atomic.remote_addr = peer.addr + sum_at;
+        s.wr.wr.atomic.rkey = peer.rkey;
+        s.wr.wr.atomic.compare_add = 1;
+        if (state_of(rc) == IBV_QPS_RTS)
+            s.post(rc);
+    }
+    void reap()
+    {
+        ibv_wc wc;
+        while (ibv_poll_cq(node.cq, 1, &wc) == 1) {
+        }
+        while (ibv_poll_cq(srq_cq, 1, &wc) == 1)
+            post_recv(srq, wc.wr_id, {node.sge(recv_at(wc.wr_id), large)});
+    }
+};
+
+// As root the kernel lets anyone into anyone's memory; without that right the peer's engine has to do the copies.
+void drop_rights()
+{
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct none[2] = {};
+    syscall(SYS_capset, &header, none);
+}
+
+bool needs_engine(const std::string &die_at)
+{
+    return die_at.compare(0, 5, "copy_") == 0;
+}
+
+void churn(Side &s)
+{
+    Cq cq = make_cq(s.node.ctx, 16);
+    ibv_resize_cq(cq, 100);
+    std::vector<char> mem(4096);
+    Mr mr(ibv_reg_mr(s.node.pd, mem.data(), mem.size(), all_access));
+    Qp again = open_tgt(s.xrcd, s.peer.qpn);
+    Qp spare = make_tgt(s.xrcd);
+    Qp stops = make_qp(IBV_QPT_UC, s.node.pd, s.node.cq); // for sending, by an error of its own
+    Path p;
+    p.lid = s.node.lid;
+    p.qpn = stops->qp_num;
+    bring_up(stops, p);
+    Send(IBV_WR_SEND, {{s.node.addr(), 8, 0x12345}}).post(stops);
+}
+
+void victim(const Link &link, int file, const std::string &die_at)
+{
+    setenv("VERBS_SHIM_DIE_AT", die_at.c_str(), 1);
+    if (needs_engine(die_at))
+        drop_rights();
+    Side s(file);
+    link.put('h');
+    s.join(link);
+    s.arm();
+    for (int i = 0; i < 8; i++) {
+        s.send(small);
+        s.send(large);
+        s.write_shared();
+        s.add();
+        s.reap();
+        churn(s);
+        s.migrate();
+    }
+}
+
+bool alive(const Link &link)
+{
+    try {
+        link.get<char>();
+        return true;
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
+// What the victim's death may not have hurt: the SRQ it was sending to still takes messages, in this process's own loop.
+void still_works(Side &s)
+{
+    Qp tgt = make_tgt(s.xrcd), ini = make_qp(IBV_QPT_XRC_SEND, s.node.pd, s.node.cq);
+    connect(ini, s.node.lid, tgt, s.node.lid);
+    for (int i = 0; i < 40; i++) {
+        bool sent = false, arrived = false;
+        Send(IBV_WR_SEND, {s.node.sge(0, i % 2 ? small : large)}).to_srq(srq_num(s.srq)).post(ini);
+        while (!sent || !arrived) { // among what the victim left behind
+            ibv_wc wc;
+            if (ibv_poll_cq(s.node.cq, 1, &wc) == 1 && wc.qp_num == ini->qp_num) {
+                ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+                sent = true;
+            }
+            if (ibv_poll_cq(s.srq_cq, 1, &wc) == 1) {
+                ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+                arrived |= wc.qp_num == tgt->qp_num;
+                post_recv(s.srq, wc.wr_id, {s.node.sge(recv_at(wc.wr_id), large)});
+            }
+            sched_yield();
+        }
+    }
+}
+
+// What `vshim COMMAND` says, also on its error output; nothing where there is no tool.
+std::string vshim(const std::string &command)
+{
+    const char *tool = getenv("VSHIM");
+    std::string out;
+    if (!tool || !*tool)
+        return out;
+    FILE *f = popen((std::string(tool) + " " + command + " 2>&1").c_str(), "r");
+    need(f != nullptr, "popen");
+    for (int c; (c = fgetc(f)) != EOF;)
+        out += (char) c;
+    return pclose(f) == 0 ? out : "failed: " + out;
+}
+
+void survivor(const Link &link, int done, int file, bool closed_memory)
+{
+    if (closed_memory)
+        prctl(PR_SET_DUMPABLE, 0);
+    if (!alive(link)) { // the victim died while it joined
+        Node node;
+        return;
+    }
+    Side s(file);
+    try {
+        s.join(link);
+    } catch (const std::exception &) {
+        still_works(s);
+        return;
+    }
+    s.arm();
+    for (int i = 0; !readable(done); i++) {
+        ibv_req_notify_cq(s.srq_cq, 0);
+        s.send(i % 3 ? small : large);
+        s.arm();
+        s.write_shared();
+        s.add();
+        s.reap();
+        sched_yield();
+    }
+    still_works(s);
+    EXPECT_EQ(vshim("check"), "");
+}
+
+// true: it was stopped there.
+bool run_once(const std::string &die_at)
+{
+    TempFile file;
+    need(ftruncate(file.fd(), shared_size) == 0, "ftruncate");
+    int link[2], done[2], status;
+    need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) == 0, "socketpair");
+    need(pipe2(done, O_CLOEXEC) == 0, "pipe2");
+    {
+        Child worker([&](const Link &) {
+            close(link[1]);
+            victim(Link(link[0]), file.fd(), die_at);
+        });
+        Child other([&](const Link &) {
+            close(link[0]);
+            survivor(Link(link[1]), done[0], file.fd(), needs_engine(die_at));
+        });
+        close(link[0]);
+        close(link[1]);
+        status = worker.wait();
+        EXPECT_TRUE(status == 256 + SIGKILL || status == 0) << die_at << ": the victim ended with " << status;
+        need(write(done[1], "", 1) == 1, "write");
+        EXPECT_EQ(other.wait(), 0) << die_at << ": the survivor";
+    }
+    close(done[0]);
+    close(done[1]);
+    // Whoever looks next clears away the last one, too.
+    if (vs_attach_observer() == 0)
+        vs_detach();
+    return status != 0;
+}
+
+class Points : public Test, public ::testing::WithParamInterface<int>
+{
+};
+
+TEST_P(Points, StoppedThereHurtsNobodyElse)
+{
+    const std::string name = vs_point_name[GetParam()];
+    int kills = 0, nth = 1;
+    setenv("VERBS_SHIM_TOPOLOGY", "lmc=1", 1);
+    for (int runs = 0; runs < 10 * kills_wanted && kills < kills_wanted && !HasFailure(); runs++) {
+        alarm(60);
+        bool killed = run_once(name + ":" + std::to_string(nth));
+        kills += killed;
+        nth = killed ? nth + 1 : 1;
+    }
+    EXPECT_GE(kills, kills_wanted) << "the work does not come by " << name << " often enough";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Points, ::testing::Range(0, (int) VS_NUM_POINTS),
+                         [](const auto &info) { return std::string(vs_point_name[info.param]); });
+
+} // namespace

@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# For the scripts of test/mpi: source it, call test_case for each test, end with test_done.
+#
+# XRC_PREFIX  where the tree is installed (default: build/install)
+# XRC_BUILD   where it was built (default: build/main)
+# XRC_LONG    not empty: the long runs as well
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+SRC=$(dirname "$(dirname "$here")")
+BUILD=$SRC/build
+INSTALLED=${XRC_PREFIX:-$BUILD/install}
+XRC_BUILD=${XRC_BUILD:-$BUILD/main}
+. "$here/say.sh"
+. "$here/wait.sh"
+. "$here/results.sh"
+. "$here/sandbox.sh"
+. "$here/mpi.sh"
+. "$SRC/config/quickstart/build.sh"
+eval "$(print_env)"
+export VSHIM=$INSTALLED/bin/vshim
+export MPI_CHECK=$XRC_BUILD/test/mpi/mpi_check
+test_failures=0
+
+# skip WHY: from inside a test.
+skip() {
+    say "$*"
+    exit 77
+}
+
+# fail WHY: from inside a test.
+fail() {
+    say "$*"
+    exit 1
+}
+
+test_body() {
+    set -e
+    sandbox_enter
+    trap sandbox_leave EXIT
+    cd "$SANDBOX"
+    mpi_prepare
+    "$@"
+    sandbox_check_clean
+}
+
+# test_case NAME COMMAND...: COMMAND in a sandbox and with errexit; nothing may be left behind. One line if it passes.
+test_case() {
+    local name=$1 started=$SECONDS status=0 log outcome
+    shift
+    log=$(mktemp)
+    # In the background, since bash ignores errexit in anything whose status is looked at.
+    test_body "$@" </dev/null >"$log" 2>&1 &
+    wait $! || status=$?
+    case $status in
+        0) outcome=pass ;;
+        77) outcome=skip ;;
+        *) outcome=fail ;;
+    esac
+    printf '  %-4s  %-80s %4d s\n' "$outcome" "$name" $((SECONDS - started))
+    case $outcome in
+        skip) sed 's/^/        /' "$log" ;;
+        fail)
+            tail -n "${XRC_LINES:-40}" "$log" | quoted
+            failed_because "$(basename "$0"): $name" <"$log"
+            test_failures=$((test_failures + 1))
+            ;;
+    esac
+    result "$outcome" "$(basename "$0"): $name"
+    rm -f "$log"
+}
+
+test_done() {
+    [ "$test_failures" -eq 0 ]
+}
+
+# The layouts that every program runs on.
+layouts() {
+    echo 4 2x2
+    [ -z "${XRC_LONG:-}" ] || echo 4x4
+}
+
+# Two hosts with one rank each, and two ranks on one host: for programs of two ranks.
+pair_layouts() {
+    echo 2 2x1
+}

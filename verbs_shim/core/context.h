@@ -1,0 +1,33 @@
+/* Contexts, and this process's place in the fabric. */
+#ifndef VS_CONTEXT_H
+#define VS_CONTEXT_H
+
+#include "core/objects.h"
+
+/* Join the fabric, or stay joined once more; each success is paid back with vs_detach. 0 or an errno value. */
+int vs_attach(void);
+void vs_detach(void);
+
+/* Join only to look, without a host; ENOENT where there is no fabric. Paid back with vs_detach. */
+int vs_attach_observer(void);
+
+/* Join without a host, making the fabric if there is none: it stays while the caller does. Paid back with vs_detach. */
+int vs_attach_keeper(void);
+
+/* At exit: leave, whatever is still open; what the process holds goes the way the kernel would send it. */
+void vs_leave_at_exit(void);
+
+/* Open an HCA of this host; v.context.ops and the verbs_context ops are the caller's to fill in. NULL and errno. */
+struct vs_context *vs_context_open(struct vs_device *device);
+
+/* Close, destroying what was made through it and not destroyed. */
+int vs_context_close(struct vs_context *context);
+
+/* Called for each context in a forked child, which does not own it: its operations must refuse. Set by the api layer. */
+extern void (*vs_context_forked)(struct vs_context *context);
+
+/* Completion channels. */
+struct ibv_comp_channel *vs_create_comp_channel(struct ibv_context *context);
+int vs_destroy_comp_channel(struct ibv_comp_channel *channel); /* EBUSY while CQs use it */
+
+#endif

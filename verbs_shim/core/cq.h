@@ -1,0 +1,56 @@
+/* Completion queues: the object, arming, and delivering completions into them. Consuming is the HCA layer's (hca/poll.c). */
+#ifndef VS_CQ_H
+#define VS_CQ_H
+
+#include "core/objects.h"
+
+/* cqe: completions it must hold at least; the true number is in the result. NULL and errno: EINVAL (cqe out of range, comp_vector),
+ * ENOMEM. */
+struct ibv_cq *vs_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector);
+
+/* ibv_create_cq_ex. EOPNOTSUPP also for timestamps and other wc_flags beyond IBV_WC_STANDARD_FLAGS, and for unknown flags. */
+struct ibv_cq_ex *vs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+
+/* Give the CQ room for cqe completions at least; unread ones stay. EINVAL: out of range, or less than are unread. ENOMEM. */
+int vs_resize_cq(struct ibv_cq *cq, int cqe);
+
+/* Enter the data path while none of these CQs (ids; 0: none) is being resized. */
+struct vs_hazard *vs_enter_cqs(uint32_t a, uint32_t b);
+
+/* Is this CQ being resized? Then leave the data path and come again. */
+bool vs_cq_resizing(uint32_t cq_id);
+
+/* What the HCA layer adds to a CQ made by ibv_create_cq_ex; set once. */
+extern void (*vs_cq_init_ex)(struct vs_cq *cq, uint64_t wc_flags);
+
+/* EBUSY while a QP or XRC SRQ uses it; waits for acknowledgements of events already read. */
+int vs_destroy_cq(struct ibv_cq *cq);
+
+/* ibv_req_notify_cq. */
+int vs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+/* Deliver a completion into the CQ with this id, whoever owns it; one that nobody has any more swallows it. false: overrun, and the
+ * owner is told (IBV_EVENT_CQ_ERR); the caller moves the QP to ERR. Inside the data path. */
+bool vs_cq_push(uint32_t cq_id, const struct vs_cqe *cqe);
+
+/* Set the bits of the WQEs of queue rq (as in vs_cqe) whose completions lie unread in this CQ. false: the program is just reading it,
+ * nothing was set. */
+bool vs_cq_mark_unread(struct vs_cq *cq, uint32_t rq, const struct vs_posted_recv *posted, uint32_t pool_entries, uint64_t *unread);
+
+/* Reaper: what a dead producer had claimed was rolled on; what lies behind it can be read now. */
+void vs_cq_rolled(struct vs_cq_shm *cq);
+
+/* Engine: does any CQ of this process stand still at an entry that a producer claimed and has not finished? */
+bool vs_cq_any_stalled(void);
+
+/* Engine: completion events that producers in other processes left for this one. */
+void vs_cq_notify_fired(void);
+
+/* Turn unread send completions of QP qpn and receive completions of queue rq (0: none such) into void ones.
+ * For queues being destroyed: the WQEs behind them have no place to go back to. */
+void vs_cq_purge(struct vs_cq *cq, uint32_t qpn, uint32_t rq);
+
+/* Likewise what QP qpn received through a basic SRQ, which goes on: the WQEs go back to it. */
+void vs_cq_purge_srq(struct vs_cq *cq, uint32_t qpn, struct vs_srq *srq);
+
+#endif

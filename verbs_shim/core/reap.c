@@ -1,0 +1,173 @@
+#include "core/reap.h"
+
+#include "core/cq.h"
+#include "core/event.h"
+#include "core/users.h"
+#include "memory/ring.h"
+
+/* Users before what they use, as the kernel destroys newest first; the order shows only to observers in between. */
+static const enum vs_table order[] = { VS_QP, VS_QP_REF, VS_MCAST, VS_SRQ, VS_MR, VS_CQ, VS_XRCD_REF, VS_XRCD, VS_PD };
+
+#define NUM_ORDER (sizeof(order) / sizeof(order[0]))
+
+#define EVERY_CONTEXT 0
+
+static bool belongs(const struct vs_slot *slot, uint32_t proc_id, uint32_t context)
+{
+	return slot->owner == proc_id && (context == EVERY_CONTEXT || slot->context == context);
+}
+
+/* Returns how many. */
+static unsigned retire_owned(uint32_t proc_id, uint32_t context)
+{
+	struct vs_slot *slot;
+	uint32_t index;
+	unsigned n = 0;
+
+	for (size_t t = 0; t < NUM_ORDER; t++)
+		vs_for_each_slot (order[t], index, slot)
+			if (belongs(slot, proc_id, context) && vs_slot_state(slot) != VS_DYING) {
+				vs_slot_retire(order[t], index);
+				n++;
+			}
+	return n;
+}
+
+/* The slot's owner is who will free it. */
+static void retire_orphan(enum vs_table table, uint32_t index, struct vs_slot *slot, uint32_t proc_id, uint32_t context)
+{
+	slot->owner = proc_id;
+	slot->context = context;
+	vs_slot_retire(table, index);
+}
+
+/* A TGT QP belongs to nobody but its handles: it goes with the last one. Likewise a domain. */
+static void retire_orphans(uint32_t proc_id, uint32_t context, bool keep)
+{
+	struct vs_qp_shm *qp;
+	struct vs_xrcd_shm *xrcd;
+	uint32_t index;
+
+	/* Kernels before 4.12 (tgt_exit=orphan): the QP lives on without handles, and its domain with it. */
+	vs_for_each_live (VS_QP, index, qp)
+		if (!keep && qp->type == IBV_QPT_XRC_RECV && !vs_tgt_in_use(vs_slot_id(VS_QP, index)))
+			retire_orphan(VS_QP, index, &qp->s, proc_id, context);
+	vs_for_each_live (VS_XRCD, index, xrcd)
+		if (!vs_xrcd_in_use(vs_slot_id(VS_XRCD, index)))
+			retire_orphan(VS_XRCD, index, &xrcd->s, proc_id, context);
+}
+
+static void roll_cqs(uint32_t proc_index)
+{
+	struct vs_cq_shm *cq;
+	uint32_t index;
+	uint64_t bytes;
+
+	vs_for_each_live (VS_CQ, index, cq) {
+		struct vs_cqe *ring = vs_extent(&cq->s, &bytes);
+		uint32_t n = vs_load(&cq->ring.entries);
+
+		if (ring && n <= bytes / sizeof(*ring) && vs_ring_reap(&cq->ring, ring, n, proc_index))
+			vs_cq_rolled(cq);
+	}
+}
+
+static void roll_rq(struct vs_slot *slot, struct vs_rq *rq, enum vs_table table, uint32_t index, uint32_t proc_index)
+{
+	struct vs_rq_view view;
+	uint64_t bytes = 0;
+	void *pages = vs_extent(slot, &bytes);
+
+	if (pages && vs_rq_open(&view, rq, pages, bytes) && vs_rq_reap(&view, proc_index))
+		vs_event_send(slot->owner, VS_EVENT_RQ_RETURN, table, vs_slot_id(table, index), 0);
+}
+
+/* Entries that the dead process had claimed in the queues of the living. */
+static void roll_queues(uint32_t proc_index)
+{
+	struct vs_proc_shm *proc;
+	struct vs_srq_shm *srq;
+	struct vs_qp_shm *qp;
+	uint32_t index;
+
+	roll_cqs(proc_index);
+	vs_for_each_live (VS_SRQ, index, srq)
+		roll_rq(&srq->s, &srq->rq, VS_SRQ, index, proc_index);
+	vs_for_each_live (VS_QP, index, qp)
+		if (qp->s.ext_pages)
+			roll_rq(&qp->s, &qp->rq, VS_QP, index, proc_index);
+	vs_for_each_live (VS_PROC, index, proc)
+		vs_ring_reap(&proc->events, (struct vs_cqe *)(void *)proc->event, VS_EVENTS, proc_index);
+}
+
+/* A copy request that its asker died over: the engine's answer will find nobody. */
+static void drop_copies(uint32_t proc_id)
+{
+	struct vs_proc_shm *proc;
+	uint32_t index;
+
+	vs_for_each_live (VS_PROC, index, proc)
+		if (vs_load(&proc->copy.client) == proc_id)
+			vs_store(&proc->copy.client, 0);
+}
+
+static bool keeps_orphans(void)
+{
+	return vs_load(&vs_seg->knobs.tgt_exit) == VS_TGT_ORPHAN;
+}
+
+void vs_reap_retire(uint32_t proc_id)
+{
+	retire_owned(proc_id, EVERY_CONTEXT);
+	retire_orphans(proc_id, EVERY_CONTEXT, keeps_orphans());
+	roll_queues(vs_slot_index(VS_PROC, proc_id));
+	drop_copies(proc_id);
+	vs_fabric_reap(proc_id);
+}
+
+static void free_dying(uint32_t proc_id, uint32_t context)
+{
+	struct vs_slot *slot;
+	uint32_t index;
+
+	for (size_t t = 0; t < NUM_ORDER; t++)
+		vs_for_each_slot (order[t], index, slot)
+			if (vs_slot_state(slot) == VS_DYING && belongs(slot, proc_id, context))
+				vs_slot_free(order[t], index);
+}
+
+void vs_reap_free(uint32_t proc_id)
+{
+	free_dying(proc_id, EVERY_CONTEXT);
+}
+
+bool vs_reap_context_retire(uint32_t context)
+{
+	unsigned n;
+
+	vs_control_lock();
+	n = retire_owned(vs_me_id, context);
+	if (n)
+		retire_orphans(vs_me_id, context, keeps_orphans());
+	vs_control_unlock();
+	return n != 0;
+}
+
+void vs_reap_context_free(uint32_t context)
+{
+	vs_quiesce();
+	vs_control_lock();
+	free_dying(vs_me_id, context);
+	vs_control_unlock();
+}
+
+void vs_reap_orphans(void)
+{
+	vs_control_lock();
+	retire_orphans(vs_me_id, EVERY_CONTEXT, false);
+	vs_control_unlock();
+	vs_quiesce();
+	vs_control_lock();
+	vs_reap_free(vs_me_id);
+	vs_control_unlock();
+}

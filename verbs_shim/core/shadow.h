@@ -1,0 +1,36 @@
+/* In builds with the address sanitizer, what a program posts is looked at when it posts it: a buffer that is freed or too short is
+ * reported at the post, with the program's stack, and not as a strange copy later. */
+#ifndef VS_SHADOW_H
+#define VS_SHADOW_H
+
+#include <infiniband/verbs.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define VS_SHADOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VS_SHADOW 1
+#endif
+#endif
+
+#ifdef VS_SHADOW
+#include <sanitizer/asan_interface.h>
+
+static inline void vs_shadow_check(const struct ibv_sge *list, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const volatile char *bad = list[i].length ? __asan_region_is_poisoned((void *)(uintptr_t)list[i].addr, list[i].length) : NULL;
+
+		if (bad)
+			(void)*bad; /* the sanitizer's own report */
+	}
+}
+#else
+static inline void vs_shadow_check(const struct ibv_sge *list, int n)
+{
+	(void)list;
+	(void)n;
+}
+#endif
+
+#endif

@@ -1,0 +1,197 @@
+#include "fabric/faults.h"
+
+#include <errno.h>
+#include <string.h>
+
+const char *const vs_verb_name[VS_NUM_VERBS] = {
+#define VERB_NAME(name) #name,
+	VS_VERBS(VERB_NAME)
+#undef VERB_NAME
+};
+
+static_assert(VS_NUM_VERBS <= VS_MAX_VERBS, "a refusal for each verb");
+
+#define FOR_EVER UINT32_MAX
+
+/* Count one call or packet. true: it is one to hit; the next one is the every-th from there. *done: it was the last. */
+static bool hit(uint64_t *count, uint32_t every, bool *done)
+{
+	for (;;) {
+		uint64_t now = vs_load(count);
+		uint32_t skip = (uint32_t)(now >> 32), times = (uint32_t)now, left = times == FOR_EVER ? times : times - 1;
+		uint64_t next = left ? (uint64_t)(every - 1) << 32 | left : 0;
+
+		*done = false;
+		if (times == 0)
+			return false;
+		if (skip > 0)
+			next = (uint64_t)(skip - 1) << 32 | times;
+		if (!vs_cas(count, now, next))
+			continue;
+		*done = skip == 0 && times == 1;
+		return skip == 0;
+	}
+}
+
+/* ---- verbs ---- */
+
+static void count_refusals(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < VS_NUM_VERBS; i++)
+		n += (uint32_t)vs_seg->faults.refusal[i].count != 0;
+	vs_store(&vs_seg->faults.refusing, n);
+}
+
+int vs_refused_slow(enum vs_verb verb)
+{
+	struct vs_refusal *r = &vs_seg->faults.refusal[verb];
+	bool done;
+
+	if (!vs_me || (r->host && r->host != vs_me->host + 1) || !hit(&r->count, vs_load(&r->every) + 1, &done))
+		return 0;
+	return (int)vs_load(&r->error);
+}
+
+void vs_fault_refuse(enum vs_verb verb, int error, uint32_t skip, uint32_t times, uint32_t every, uint32_t host)
+{
+	struct vs_refusal *r = &vs_seg->faults.refusal[verb];
+
+	vs_control_lock();
+	vs_store(&r->count, 0);
+	r->error = (uint32_t)error;
+	r->host = host;
+	r->every = every - 1;
+	vs_store(&r->count, error ? (uint64_t)skip << 32 | times : 0);
+	count_refusals();
+	vs_control_unlock();
+}
+
+/* ---- packets ---- */
+
+static uint32_t port_slot(const struct vs_port_shm *port)
+{
+	return (uint32_t)(((uintptr_t)port - (uintptr_t)vs_seg - vs_seg->table_offset[VS_PORT]) / vs_tables[VS_PORT].size);
+}
+
+/* Another rule hit this packet: it counts as one of those to let pass, if there are any left. */
+static void let_pass(uint64_t *count)
+{
+	for (;;) {
+		uint64_t now = vs_load(count);
+
+		if (now >> 32 == 0 || vs_cas(count, now, now - (UINT64_C(1) << 32)))
+			return;
+	}
+}
+
+enum vs_rule_kind vs_fault_packet_slow(const struct vs_port_shm *from, const struct vs_port_shm *to, enum vs_rule_what what,
+				       uint32_t *delay_us)
+{
+	uint32_t a = port_slot(from) + 1, b = port_slot(to) + 1;
+	enum vs_rule_kind found = VS_RULE_NONE;
+
+	for (uint32_t i = 0; i < VS_MAX_RULES; i++) {
+		struct vs_rule *r = &vs_seg->faults.rule[i];
+		bool done;
+
+		if (vs_load(&r->kind) == VS_RULE_NONE || r->what != what || (r->port && r->port != a && r->port != b))
+			continue;
+		if (found) {
+			let_pass(&r->count);
+		} else if (hit(&r->count, 1, &done)) {
+			*delay_us = r->delay_us;
+			found = (enum vs_rule_kind)vs_load(&r->kind);
+		}
+	}
+	return found;
+}
+
+static bool spent(const struct vs_rule *r)
+{
+	return r->kind == VS_RULE_NONE || (uint32_t)vs_load(&r->count) == 0;
+}
+
+int vs_fault_add_rule(const struct vs_rule *rule)
+{
+	struct vs_rule *free_rule = NULL;
+
+	vs_control_lock();
+	for (uint32_t i = 0; i < VS_MAX_RULES && !free_rule; i++)
+		if (spent(&vs_seg->faults.rule[i]))
+			free_rule = &vs_seg->faults.rule[i];
+	if (free_rule) {
+		vs_store(&free_rule->kind, VS_RULE_NONE);
+		free_rule->what = rule->what;
+		free_rule->port = rule->port;
+		free_rule->delay_us = rule->delay_us;
+		vs_store(&free_rule->count, rule->count);
+		vs_store(&free_rule->kind, rule->kind);
+		vs_store(&vs_seg->faults.ruling, 1);
+	}
+	vs_control_unlock();
+	return free_rule ? 0 : ENOSPC;
+}
+
+void vs_fault_clear_rules(void)
+{
+	vs_control_lock();
+	vs_store(&vs_seg->faults.ruling, 0);
+	for (uint32_t i = 0; i < VS_MAX_RULES; i++)
+		vs_store(&vs_seg->faults.rule[i].kind, VS_RULE_NONE);
+	vs_control_unlock();
+}
+
+/* ---- knobs ---- */
+
+static const struct {
+	const char *name;
+	size_t offset;
+	const char *values[5]; /* in the order of the enum */
+} knobs[] = {
+	{ "tgt_exit", offsetof(struct vs_knobs, tgt_exit), { "destroy", "orphan" } },
+	{ "tgt_events", offsetof(struct vs_knobs, tgt_events), { "all", "creator" } },
+	{ "bad_srqn", offsetof(struct vs_knobs, bad_srqn), { "nak4", "nak2", "nak1", "drop" } },
+};
+
+#define NUM_KNOBS (sizeof(knobs) / sizeof(knobs[0]))
+
+static uint32_t *knob_word(struct vs_knobs *set, size_t k)
+{
+	return (uint32_t *)((char *)set + knobs[k].offset);
+}
+
+/* One "name=value" of length len. */
+static int set_one(struct vs_knobs *set, const char *text, size_t len)
+{
+	const char *eq = memchr(text, '=', len);
+
+	for (size_t k = 0; eq && k < NUM_KNOBS; k++) {
+		if (strlen(knobs[k].name) != (size_t)(eq - text) || strncmp(text, knobs[k].name, (size_t)(eq - text)))
+			continue;
+		for (uint32_t v = 0; knobs[k].values[v]; v++)
+			if (strlen(knobs[k].values[v]) == len - (size_t)(eq + 1 - text) && !strncmp(eq + 1, knobs[k].values[v], strlen(knobs[k].values[v]))) {
+				*knob_word(set, k) = v;
+				return 0;
+			}
+	}
+	return EINVAL;
+}
+
+int vs_knobs_set(const char *text)
+{
+	struct vs_knobs set = vs_seg->knobs;
+	int err = 0;
+
+	while (!err && text && *text) {
+		size_t len = strcspn(text, ",");
+
+		err = set_one(&set, text, len);
+		text += len + (text[len] == ',');
+	}
+	if (!err)
+		for (size_t k = 0; k < NUM_KNOBS; k++)
+			vs_store(knob_word(&vs_seg->knobs, k), *knob_word(&set, k));
+	return err;
+}

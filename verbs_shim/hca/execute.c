@@ -1,0 +1,297 @@
+#include "hca/execute.h"
+
+#include <errno.h>
+#include <sched.h>
+
+#include "core/event.h"
+
+#define PSN_MASK 0xffffffu
+
+/* ---- failing ---- */
+
+/* A class-C error: the responder's QP goes to ERR and its holders are told; its owner's engine flushes its queues. */
+static void fail_qp(struct vs_qp_shm *peer, uint32_t qpn, uint32_t event)
+{
+	uint32_t state = vs_load(&peer->state);
+
+	if (state == IBV_QPS_ERR || state == IBV_QPS_RESET || !vs_cas(&peer->state, state, IBV_QPS_ERR))
+		return;
+	vs_event_qp(peer, qpn, event);
+	if (peer->type == IBV_QPT_XRC_RECV || peer->srq)
+		vs_event_qp(peer, qpn, IBV_EVENT_QP_LAST_WQE_REACHED);
+	if (peer->type != IBV_QPT_XRC_RECV)
+		vs_event_send(peer->s.owner, VS_EVENT_QP_FLUSH, VS_QP, qpn, 0);
+}
+
+enum vs_verdict vs_refuse(struct vs_request *req, struct vs_qp_shm *peer, enum vs_verdict verdict)
+{
+	if (peer->type == IBV_QPT_UC)
+		return VS_NO_RESPONSE; /* unreliable: the message is dropped, nobody is told */
+	VS_COUNT(naks_sent, req->arrived, peer);
+	fail_qp(peer, req->from->shm->dest_qpn, verdict == VS_NAK_ACCESS || verdict == VS_NAK_XRC ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+	return verdict;
+}
+
+static struct vs_cqe receive_cqe(const struct vs_request *req, uint8_t opcode)
+{
+	const struct vs_qp_shm *me = req->from->shm;
+	bool imm = req->wr->opcode == IBV_WR_SEND_WITH_IMM || req->wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+
+	return (struct vs_cqe){
+		.opcode = opcode,
+		.status = IBV_WC_SUCCESS,
+		.wc_flags = imm ? IBV_WC_WITH_IMM : 0,
+		.qpn = me->dest_qpn,
+		.byte_len = req->wr->length,
+		.imm = req->wr->imm,
+		.src_qp = req->from->id,
+		.sl = vs_qp_primary(req->from->shm)->av.sl,
+		.solicited = (req->wr->flags & IBV_SEND_SOLICITED) != 0,
+	};
+}
+
+static enum vs_verdict rnr(struct vs_request *req, struct vs_qp_shm *peer)
+{
+	VS_COUNT(rnr_sent, req->arrived, peer);
+	VS_COUNT(rnr_received, req->departed, req->from->shm);
+	req->rnr_timer = peer->min_rnr_timer;
+	return VS_RNR;
+}
+
+/* The WQE was taken and cannot be used: it completes with the receiver's own status. */
+static enum vs_verdict spoil(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t, const struct vs_taken *taken,
+			     uint8_t status, enum vs_verdict verdict)
+{
+	struct vs_cqe cqe = receive_cqe(req, IBV_WC_RECV);
+
+	cqe.status = status;
+	cqe.byte_len = 0;
+	vs_complete_recv(t, taken, &cqe);
+	return vs_refuse(req, peer, verdict);
+}
+
+static enum vs_verdict finish_recv(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t,
+				   const struct vs_taken *taken, struct vs_cqe *cqe)
+{
+	if (vs_complete_recv(t, taken, cqe))
+		return VS_ACK;
+	fail_qp(peer, req->from->shm->dest_qpn, IBV_EVENT_QP_FATAL);
+	return VS_NAK_OP;
+}
+
+/* ---- SEND ---- */
+
+static enum vs_verdict place_message(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t, struct vs_taken *taken)
+{
+	struct vs_cqe cqe = receive_cqe(req, IBV_WC_RECV);
+	uint32_t length = req->wr->length;
+	int err = 0;
+
+	if (length <= t->view.bounce) {
+		struct iovec bounce = { vs_rq_bounce(&t->view, taken->wqe), length };
+
+		vs_copy_ranges(&bounce, 1, req->local->iov, req->local->n, length);
+		cqe.bounced = 1;
+		VS_POINT(send_bounced);
+	} else {
+		err = vs_place(req->from, t->owner, true, taken->sge, taken->num_sge, req->local->iov, req->local->n, length);
+	}
+	VS_POINT(send_placed);
+	if (err == ESRCH) {
+		vs_rq_give_back(&t->view, taken->wqe);
+		return VS_NO_RESPONSE;
+	}
+	if (err)
+		return spoil(req, peer, t, taken, IBV_WC_LOC_PROT_ERR, VS_NAK_OP);
+	return finish_recv(req, peer, t, taken, &cqe);
+}
+
+static enum vs_verdict respond_send(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t)
+{
+	struct vs_taken taken;
+
+	if (!vs_take(t, &taken))
+		return rnr(req, peer);
+	if (!vs_taken_valid(t, &taken))
+		return spoil(req, peer, t, &taken, IBV_WC_LOC_PROT_ERR, VS_NAK_OP);
+	if (req->wr->length > taken.room)
+		return spoil(req, peer, t, &taken, IBV_WC_LOC_LEN_ERR, VS_NAK_INVALID);
+	return place_message(req, peer, t, &taken);
+}
+
+/* ---- RDMA ---- */
+
+/* The region a one-sided request names. Zero-length requests name none. */
+static enum vs_verdict check_remote(struct vs_request *req, const struct vs_qp_shm *peer, const struct vs_target *t, unsigned access,
+				    struct vs_sge *remote)
+{
+	if (!(peer->access & access))
+		return VS_NAK_INVALID;
+	remote->addr = req->wr->remote_addr;
+	remote->length = req->wr->length;
+	remote->lkey = req->wr->rkey;
+	if (req->wr->length == 0)
+		return VS_ACK;
+	return vs_check_key(req->wr->rkey, t->owner, t->rdma_pd, remote->addr, remote->length, access, &remote->addr) ? VS_ACK : VS_NAK_ACCESS;
+}
+
+static enum vs_verdict move_rdma(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t, bool write,
+				 const struct vs_sge *remote)
+{
+	int err = vs_place(req->from, t->owner, write, remote, 1, req->local->iov, req->local->n, req->wr->length);
+
+	if (err == ESRCH)
+		return VS_NO_RESPONSE;
+	return err ? vs_refuse(req, peer, VS_NAK_OP) : VS_ACK;
+}
+
+static enum vs_verdict respond_rdma(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t, bool write)
+{
+	struct vs_sge remote;
+	enum vs_verdict v = check_remote(req, peer, t, write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ, &remote);
+
+	if (v != VS_ACK)
+		return vs_refuse(req, peer, v);
+	return move_rdma(req, peer, t, write, &remote);
+}
+
+static enum vs_verdict respond_write_imm(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t)
+{
+	struct vs_cqe cqe = receive_cqe(req, IBV_WC_RECV_RDMA_WITH_IMM);
+	struct vs_sge remote;
+	struct vs_taken taken;
+	enum vs_verdict v = check_remote(req, peer, t, IBV_ACCESS_REMOTE_WRITE, &remote);
+
+	if (v != VS_ACK)
+		return vs_refuse(req, peer, v);
+	if (vs_rq_available(&t->view) == 0)
+		return rnr(req, peer);
+	v = move_rdma(req, peer, t, true, &remote);
+	if (v != VS_ACK)
+		return v;
+	/* Only the last packet of the message needs the WQE; when others were faster, the repeat writes the same bytes again. */
+	if (!vs_take(t, &taken))
+		return rnr(req, peer);
+	return finish_recv(req, peer, t, &taken, &cqe);
+}
+
+/* ---- atomics: on the target's memory, one at a time for each target process ---- */
+
+static void lock_atomics(struct vs_proc_shm *proc)
+{
+	for (unsigned spins = 1; !vs_cas(&proc->atomic_lock, 0, vs_me_id); spins++) {
+		uint32_t holder = vs_load(&proc->atomic_lock);
+
+		if (spins % 1024 == 0 && holder && !vs_process_alive(holder))
+			vs_cas(&proc->atomic_lock, holder, 0);
+		sched_yield();
+	}
+}
+
+static uint64_t apply_atomic(const struct vs_send *wr, uint64_t old)
+{
+	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		return old + wr->compare_add;
+	return old == wr->compare_add ? wr->swap : old;
+}
+
+/* Where the memory is in this process we use real atomics on it; elsewhere it is atomic among HCA operations (IBV_ATOMIC_HCA). */
+static int change_word(struct vs_qp *from, uint32_t owner, const struct vs_sge *remote, const struct vs_send *wr, uint64_t *old)
+{
+	struct iovec word = { old, sizeof(*old) };
+	uint64_t changed, *here = vs_place_word(from, owner, remote);
+	int err;
+
+	if (here) {
+		do {
+			*old = vs_load(here);
+		} while (!vs_cas(here, *old, apply_atomic(wr, *old)));
+		return 0;
+	}
+	err = vs_place(from, owner, false, remote, 1, &word, 1, sizeof(*old));
+	if (err)
+		return err;
+	VS_POINT(atomic_read);
+	changed = apply_atomic(wr, *old);
+	if (changed == *old)
+		return 0;
+	word.iov_base = &changed;
+	return vs_place(from, owner, true, remote, 1, &word, 1, sizeof(*old));
+}
+
+static void return_result(const struct vs_request *req, uint64_t result)
+{
+	struct iovec from = { &result, sizeof(result) };
+
+	vs_copy_ranges(req->local->iov, req->local->n, &from, 1, sizeof(result));
+}
+
+static void save_result(struct vs_qp_shm *peer, uint32_t psn, uint64_t result)
+{
+	struct vs_saved_atomic *s = &peer->saved[peer->next_saved++ % VS_SAVED_ATOMICS];
+
+	*s = (struct vs_saved_atomic){ .result = result, .psn = psn, .valid = 1 };
+}
+
+bool vs_replay_atomic(struct vs_request *req, const struct vs_qp_shm *peer)
+{
+	for (unsigned i = 0; i < VS_SAVED_ATOMICS; i++)
+		if (peer->saved[i].valid && peer->saved[i].psn == req->psn) {
+			return_result(req, peer->saved[i].result);
+			return true;
+		}
+	return false;
+}
+
+static enum vs_verdict respond_atomic(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t)
+{
+	struct vs_proc_shm *proc = vs_process(t->owner);
+	struct vs_sge remote;
+	enum vs_verdict v;
+	uint64_t old;
+	int err;
+
+	if (req->wr->remote_addr % 8)
+		return vs_refuse(req, peer, VS_NAK_INVALID);
+	v = check_remote(req, peer, t, IBV_ACCESS_REMOTE_ATOMIC, &remote);
+	if (v != VS_ACK)
+		return vs_refuse(req, peer, v);
+	if (!proc)
+		return VS_NO_RESPONSE;
+	lock_atomics(proc);
+	VS_POINT(atomic_locked);
+	err = change_word(req->from, t->owner, &remote, req->wr, &old);
+	VS_POINT(atomic_written);
+	if (!err)
+		save_result(peer, req->psn, old);
+	VS_POINT(atomic_saved);
+	vs_store(&proc->atomic_lock, 0);
+	if (err == ESRCH)
+		return VS_NO_RESPONSE;
+	if (err)
+		return vs_refuse(req, peer, VS_NAK_OP);
+	return_result(req, old);
+	return VS_ACK;
+}
+
+/* ---- the table of operations ---- */
+
+enum vs_verdict vs_execute(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *target)
+{
+	switch (req->wr->opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return respond_send(req, peer, target);
+	case IBV_WR_RDMA_WRITE:
+		return respond_rdma(req, peer, target, true);
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return respond_write_imm(req, peer, target);
+	case IBV_WR_RDMA_READ:
+		return respond_rdma(req, peer, target, false);
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return respond_atomic(req, peer, target);
+	default:
+		return vs_refuse(req, peer, VS_NAK_INVALID);
+	}
+}

@@ -1,0 +1,146 @@
+#include "hca/hca.h"
+
+#include "core/cq.h"
+#include "core/engine.h"
+#include "core/event.h"
+#include "core/qp.h"
+#include "core/recvq.h"
+
+/* ---- what the engine does for this process's objects ----
+ * A program's thread may hold an object's lock for long (ibv_wr_start, ibv_start_poll, a copy that another engine must do), so the engine
+ * only tries it, and comes again. */
+
+#define RETRY_NS 1000000u
+#define STALL_NS 10000000u
+
+struct chore {
+	bool (*run)(uint32_t table, uint32_t id); /* false: could not, try again */
+	uint32_t table;
+	uint32_t id;
+};
+
+static struct chore chores[64]; /* the engine's alone */
+static unsigned num_chores;
+
+static void do_or_keep(bool (*run)(uint32_t, uint32_t), uint32_t table, uint32_t id)
+{
+	if (!run(table, id) && num_chores < sizeof(chores) / sizeof(chores[0]))
+		chores[num_chores++] = (struct chore){ run, table, id };
+}
+
+static void run_chores(void)
+{
+	struct chore now[sizeof(chores) / sizeof(chores[0])];
+	unsigned n = num_chores;
+
+	for (unsigned i = 0; i < n; i++)
+		now[i] = chores[i];
+	num_chores = 0;
+	for (unsigned i = 0; i < n; i++)
+		do_or_keep(now[i].run, now[i].table, now[i].id);
+}
+
+/* Which of a queue's WQEs have completions that the program has not read? */
+static bool find_unread(uint32_t rq, struct vs_recvq *q, uint64_t unread[1024])
+{
+	bool all = true;
+
+	pthread_mutex_lock(&q->lock); /* it is taken inside a CQ's; here the CQ's is only tried */
+	for (size_t i = 0; all && i < vs_tables[VS_CQ].count; i++)
+		if (vs_local_cq[i])
+			all = vs_cq_mark_unread(vs_local_cq[i], rq, q->posted, q->view.pool_entries, unread);
+	pthread_mutex_unlock(&q->lock);
+	return all;
+}
+
+static bool repost(struct vs_recvq *q, uint32_t rq)
+{
+	uint64_t unread[1024] = { 0 };
+
+	if (!vs_recvq_any_returned(q))
+		return true;
+	if (!find_unread(rq, q, unread))
+		return false;
+	vs_recvq_repost_returned(q, unread);
+	return true;
+}
+
+static bool repost_qp(struct vs_qp *qp)
+{
+	if (!repost(&qp->rq, qp->id))
+		return false;
+	if (vs_qp_state(qp) == IBV_QPS_ERR)
+		vs_receive_flush(qp);
+	return true;
+}
+
+static bool try_return(uint32_t table, uint32_t id)
+{
+	uint32_t index = vs_slot_index((enum vs_table)table, id);
+	bool done = true;
+
+	pthread_mutex_lock(&vs_objects_lock);
+	if (table == VS_SRQ && index < vs_tables[VS_SRQ].count && vs_local_srq[index] && vs_local_srq[index]->id == id)
+		done = repost(&vs_local_srq[index]->rq, VS_RQ_SRQ | id);
+	if (table == VS_QP && vs_local_qp[index] && vs_local_qp[index]->id == id && vs_local_qp[index]->rq.posted)
+		done = repost_qp(vs_local_qp[index]);
+	pthread_mutex_unlock(&vs_objects_lock);
+	return done;
+}
+
+/* A sender died holding WQEs of this queue. */
+static void return_wqes(uint32_t table, uint32_t id)
+{
+	do_or_keep(try_return, table, id);
+}
+
+static bool try_flush(uint32_t table, uint32_t qpn)
+{
+	(void)table;
+	return vs_requester_flush_by_number(qpn);
+}
+
+static void flush_qp(uint32_t qpn)
+{
+	do_or_keep(try_flush, VS_QP, qpn);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a == 0 || (b && b < a) ? b : a;
+}
+
+/* Where something stands still behind an entry of a producer that may have died, look for the dead. */
+static uint64_t watch_stalls(uint64_t now)
+{
+	if (!vs_event_stalled() && !(vs_load_relaxed(&vs_cq_stall_seen) && vs_cq_any_stalled())) {
+		vs_store_relaxed(&vs_cq_stall_seen, 0);
+		return 0;
+	}
+	vs_process_look_around();
+	return now + STALL_NS;
+}
+
+static uint64_t run_timers(uint64_t now)
+{
+	uint64_t due = watch_stalls(now);
+
+	run_chores();
+	if (num_chores)
+		due = earlier(due, now + RETRY_NS);
+	return earlier(due, vs_timer_run(now));
+}
+
+void vs_hca_init(void)
+{
+	static const struct vs_engine_ops ops = {
+		.run_timers = run_timers,
+		.serve_copies = vs_place_serve,
+		.flush_qp = flush_qp,
+		.return_wqes = return_wqes,
+	};
+
+	vs_engine_ops = ops;
+	vs_qp_ops = vs_requester_ops;
+	vs_cq_init_ex = vs_poll_ex_init;
+}

@@ -1,0 +1,213 @@
+/* What the chip does. The sender runs the responder: a posted WR is carried out at once, in the poster's thread, on the target's
+ * queues and memory; only what must wait (RNR, no response) waits for a timer.
+ *
+ *   post.c       checks a WR and puts it into the send queue
+ *   requester.c  carries out what is at the queue's head, completes it, retries it, gives up
+ *   responder.c  what the other end's HCA does with the request: who takes it, in which order it is checked
+ *   execute.c    the operations: what is taken, moved, changed, and the verdict
+ *   path.c       paths of packets, migration
+ *   ud.c         datagrams: both ends
+ *   place.c      bytes into and out of other processes
+ *   receive.c    posting receives, flushing them
+ *   poll.c       consuming completions
+ *   timer.c      queues that wait */
+#ifndef VS_HCA_H
+#define VS_HCA_H
+
+#include <sys/uio.h>
+
+#include "core/objects.h"
+#include "core/qp.h"
+
+/* Let core/ and the engine call up into this layer; once. */
+void vs_hca_init(void);
+
+/* ---- the data verbs, as ibv_context_ops calls them ---- */
+int vs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+int vs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int vs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int vs_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+
+/* 0, or why nothing may be posted to this QP now: EOPNOTSUPP (a TGT), EIO (forked child), EINVAL (before RTS). */
+int vs_post_allowed(const struct vs_qp *qp);
+
+/* Carry out what was put into the send queue; true if something must wait: call vs_timer_add after unlocking. The QP's lock is held. */
+bool vs_post_run(struct vs_qp *qp);
+
+/* READ and atomics. */
+bool vs_op_returns_data(uint8_t opcode);
+
+/* ibv_create_cq_ex's poll session and read hooks. */
+void vs_poll_ex_init(struct vs_cq *cq, uint64_t wc_flags);
+
+/* The next completion for the program; false if there is none. The CQ's lock is held. */
+bool vs_poll_next(struct vs_cq *cq, struct ibv_wc *wc);
+
+/* ---- requester ---- */
+
+/* Carry out posted WRs until the queue is empty, must wait, or the QP is not in RTS; in SQD only what has begun. The QP's lock is held. */
+void vs_requester_run(struct vs_qp *qp, uint64_t now);
+
+/* Is the QP in a state in which whatever is posted to send is flushed: ERR, SQE? */
+bool vs_requester_flushes(const struct vs_qp *qp);
+
+/* Complete everything outstanding with WR_FLUSH_ERR. The QP's lock is held. */
+void vs_requester_flush(struct vs_qp *qp);
+
+/* Engine: this process's QP was moved to ERR by its peer. */
+bool vs_requester_flush_by_number(uint32_t qpn); /* false: its lock is taken, try again */
+
+/* What core/ asks for when a QP changes state. */
+extern const struct vs_qp_ops vs_requester_ops;
+
+/* Bytes a WR moves locally, as memory ranges of this process. 0, or the completion status that the local check gives. */
+struct vs_local {
+	struct iovec iov[VS_MAX_SGE];
+	unsigned n;
+};
+int vs_local_ranges(const struct vs_qp *qp, const struct vs_send *wr, struct vs_local *out);
+
+/* Complete the WR at position pos. */
+void vs_complete_send(struct vs_qp *qp, uint64_t pos, uint8_t status);
+
+/* ---- responder ---- */
+
+enum vs_verdict {
+	VS_ACK,
+	VS_RNR,         /* no WQE: *rnr_timer tells when to come again */
+	VS_NAK_SEQ,     /* NAK code 0 */
+	VS_NAK_INVALID, /* 1 */
+	VS_NAK_ACCESS,  /* 2 */
+	VS_NAK_OP,      /* 3 */
+	VS_NAK_XRC,     /* 4: invalid SRQ number, or one of another domain */
+	VS_NO_RESPONSE,
+	VS_LOCAL_ERROR, /* *status tells which */
+	VS_LATE,       /* ordered: the packet leaves *delay_us later */
+	VS_AGAIN,      /* a CQ is being resized: leave the data path and come again */
+	VS_CHECK_PEER, /* nobody looked lately whether the process named in *peer_proc is alive: leave the data path and look */
+};
+
+struct vs_request {
+	struct vs_qp *from;
+	const struct vs_send *wr;
+	struct vs_local *local;
+	uint32_t psn;
+	uint32_t packets;
+	bool looked; /* after the peer, within this request */
+	bool fault_known; /* a packet meets a fault once, however often it is tried within one request */
+	enum vs_rule_kind fault;
+	uint32_t copies; /* of a multicast datagram, already sent */
+	/* answers */
+	struct vs_port_shm *departed, *arrived; /* ports of the two ends */
+	uint8_t rnr_timer;
+	uint8_t status; /* of VS_LOCAL_ERROR */
+	uint32_t delay_us; /* of VS_LATE */
+	uint32_t peer_proc;
+};
+
+/* Count something rare, at a port and at a QP. */
+#define VS_COUNT(field, port, qp)                                                                                                  \
+	do {                                                                                                                           \
+		vs_add_relaxed(&(port)->counters.field, 1);                                                                                \
+		vs_add_relaxed(&(qp)->counters.field, 1);                                                                                  \
+	} while (0)
+
+/* What was ordered for the packet of this request. */
+enum vs_rule_kind vs_request_fault(struct vs_request *req, enum vs_rule_what what);
+
+/* Inside the data path. */
+enum vs_verdict vs_respond(struct vs_request *req);
+
+/* ---- datagrams ---- */
+
+/* Send it; there is no answer: VS_ACK once sent, VS_LOCAL_ERROR, or what to do before sending. Inside the data path. */
+enum vs_verdict vs_ud_send(struct vs_request *req);
+
+/* ---- receive queues as targets ---- */
+
+/* Where messages for a QP or SRQ go. */
+struct vs_target {
+	struct vs_rq_view view;
+	uint32_t owner; /* process id */
+	uint32_t pd;      /* of the WQEs' keys */
+	uint32_t rdma_pd; /* of remote keys: the SRQ's under XRC, else the QP's */
+	uint32_t cq;
+	uint32_t rq; /* as in vs_cqe */
+	struct vs_srq_shm *srq;
+	uint32_t srq_id;
+};
+
+bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target *t);
+bool vs_target_of_srq(struct vs_srq_shm *srq, uint32_t srq_id, struct vs_target *t);
+
+/* A WQE taken for a message, its list copied and checked. */
+struct vs_taken {
+	uint32_t wqe;
+	uint32_t num_sge;
+	uint32_t generation;
+	uint64_t room;
+	struct vs_sge sge[VS_MAX_SGE];
+};
+
+/* false: none posted. */
+bool vs_take(struct vs_target *t, struct vs_taken *taken);
+
+/* Are the keys of a taken WQE good? Turns its addresses into the owner's. */
+bool vs_taken_valid(const struct vs_target *t, struct vs_taken *taken);
+
+/* Deliver its completion; cqe holds what the caller knows of the message. false: the CQ overran. */
+bool vs_complete_recv(const struct vs_target *t, const struct vs_taken *taken, struct vs_cqe *cqe);
+
+/* The MR behind a key, if it lies in pd, belongs to owner, covers [addr, addr + length) of its I/O addresses and allows
+ * access; else NULL. *at is the address in the owner's space. */
+const struct vs_mr_shm *vs_check_key(uint32_t key, uint32_t owner, uint32_t pd, uint64_t addr, uint64_t length, unsigned access,
+				     uint64_t *at);
+
+/* ---- placing ---- */
+
+/* Move length bytes between local ranges and checked ranges of another process's regions (write: towards it), for a QP whose lock is held. 0,
+ * EFAULT (not mapped there), ESRCH (gone). */
+int vs_place(struct vs_qp *from, uint32_t proc_id, bool write, const struct vs_sge *remote, unsigned num_remote, const struct iovec *local,
+	     unsigned num_local, uint64_t length);
+
+/* A checked, aligned word of another process's region, to use real atomics on, if it lies in this process as well; else NULL. */
+uint64_t *vs_place_word(struct vs_qp *from, uint32_t proc_id, const struct vs_sge *remote);
+
+/* Between ranges of this process, front to back; returns bytes copied. */
+uint64_t vs_copy_ranges(const struct iovec *dst, unsigned num_dst, const struct iovec *src, unsigned num_src, uint64_t length);
+
+/* Engine: do the copies that peers ask for. */
+void vs_place_serve(void);
+
+/* Was this process seen alive in the last few milliseconds? Cheap. */
+bool vs_peer_fresh(uint32_t proc_id);
+
+/* Look; the dead are reaped. Outside the data path, no control lock held. */
+void vs_peer_look(uint32_t proc_id);
+
+/* ---- timers ---- */
+
+/* This QP's send queue waits. The QP's lock may be held; on the way of a post it is not, since timers may be running. */
+void vs_timer_add(struct vs_qp *qp);
+void vs_timer_forget(struct vs_qp *qp);
+
+/* Run what is due; returns the next deadline, 0 for none. */
+uint64_t vs_timer_run(uint64_t now);
+
+/* Does anything wait that is due? For polls. */
+void vs_timer_assist(void);
+
+/* A poll found its CQ standing still: the engine watches it. */
+extern uint32_t vs_cq_stall_seen;
+
+/* Nanoseconds of an RNR NAK timer code, and of an ack timeout code (0: for ever). */
+uint64_t vs_rnr_time(uint8_t code);
+uint64_t vs_ack_time(uint8_t code);
+
+/* ---- receive side, own queues ---- */
+
+/* Complete everything posted to the QP's own receive queue with WR_FLUSH_ERR. */
+void vs_receive_flush(struct vs_qp *qp);
+void vs_receive_reset(struct vs_qp *qp);
+
+#endif

@@ -1,0 +1,337 @@
+#include "hca/hca.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/engine.h"
+#include "core/window.h"
+
+/* ---- is the peer alive? ----
+ * A dead process's pid may belong to another one soon; so before bytes are moved by pid, and now and then anyway, its lock is looked
+ * at. */
+
+#define FRESH_NS 10000000u
+
+static uint64_t last_seen[1024]; /* by process slot: coarse clock, with the generation in the low bits */
+
+static uint64_t coarse_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t seen_stamp(uint64_t now, uint32_t proc_id)
+{
+	return (now & ~UINT64_C(0xffff)) | proc_id >> vs_tables[VS_PROC].index_bits;
+}
+
+bool vs_peer_fresh(uint32_t proc_id)
+{
+	uint64_t now = coarse_now(), seen = vs_load_relaxed(&last_seen[vs_slot_index(VS_PROC, proc_id) & 1023]);
+
+	if (vs_process_look_due(now))
+		return false;
+	return proc_id == vs_me_id || ((seen & 0xffff) == proc_id >> vs_tables[VS_PROC].index_bits && now - seen < FRESH_NS);
+}
+
+void vs_peer_look(uint32_t proc_id)
+{
+	if (vs_process_alive(proc_id)) {
+		vs_store_relaxed(&last_seen[vs_slot_index(VS_PROC, proc_id) & 1023], seen_stamp(coarse_now(), proc_id));
+		vs_process_look_around(); /* a TGT QP lives by other processes than the one it delivers to */
+		return;
+	}
+	vs_control_lock();
+	vs_process_reap_dead();
+	vs_control_unlock();
+}
+
+/* ---- between ranges of this process ---- */
+
+/* The last bytes become visible last, as from a chip: programs poll them. */
+static void copy_in_order(char *dst, const char *src, uint64_t n)
+{
+	uint64_t tail = n >= 8 ? 8 : n, head = n - tail, word;
+
+	memcpy(dst, src, head);
+	dst += head;
+	src += head;
+	if (tail == 8 && (uintptr_t)dst % 8 == 0) {
+		memcpy(&word, src, 8);
+		vs_store((uint64_t *)(void *)dst, word);
+		return;
+	}
+	for (uint64_t i = 0; i < tail; i++)
+		vs_store(&dst[i], src[i]);
+}
+
+uint64_t vs_copy_ranges(const struct iovec *dst, unsigned num_dst, const struct iovec *src, unsigned num_src, uint64_t length)
+{
+	unsigned d = 0, s = 0;
+	uint64_t d_off = 0, s_off = 0, done = 0;
+
+	while (done < length && d < num_dst && s < num_src) {
+		uint64_t n = dst[d].iov_len - d_off;
+
+		if (n > src[s].iov_len - s_off)
+			n = src[s].iov_len - s_off;
+		if (n > length - done)
+			n = length - done;
+		copy_in_order((char *)dst[d].iov_base + d_off, (const char *)src[s].iov_base + s_off, n);
+		done += n;
+		d_off += n;
+		s_off += n;
+		if (d_off == dst[d].iov_len) {
+			d++;
+			d_off = 0;
+		}
+		if (s_off == src[s].iov_len) {
+			s++;
+			s_off = 0;
+		}
+	}
+	return done;
+}
+
+/* ---- by the kernel: process_vm_readv and process_vm_writev ---- */
+
+/* Drop n bytes from the front of a list. */
+static void advance(struct iovec **iov, unsigned *count, uint64_t n)
+{
+	while (*count && n >= (*iov)->iov_len) {
+		n -= (*iov)->iov_len;
+		(*iov)++;
+		(*count)--;
+	}
+	if (*count) {
+		(*iov)->iov_base = (char *)(*iov)->iov_base + n;
+		(*iov)->iov_len -= n;
+	}
+}
+
+/* Cut a list to length bytes. */
+static unsigned cut(struct iovec *out, const struct iovec *in, unsigned n, uint64_t length)
+{
+	unsigned i;
+
+	for (i = 0; i < n && length > 0; i++) {
+		out[i] = in[i];
+		if (out[i].iov_len > length)
+			out[i].iov_len = length;
+		length -= out[i].iov_len;
+	}
+	return i;
+}
+
+static int by_kernel(pid_t pid, bool write, const struct iovec *remote, unsigned num_remote, const struct iovec *local,
+		     unsigned num_local, uint64_t length)
+{
+	struct iovec r[VS_MAX_SGE], l[VS_MAX_SGE + 1], *rp = r, *lp = l; /* a datagram's GRH is one more */
+	unsigned nr = cut(r, remote, num_remote, length), nl = cut(l, local, num_local, length);
+
+	while (length > 0) {
+		ssize_t n = write ? process_vm_writev(pid, lp, nl, rp, nr, 0) : process_vm_readv(pid, lp, nl, rp, nr, 0);
+
+		if (n <= 0)
+			return n < 0 ? errno : EFAULT;
+		length -= (uint64_t)n;
+		advance(&rp, &nr, (uint64_t)n);
+		advance(&lp, &nl, (uint64_t)n);
+	}
+	return 0;
+}
+
+/* ---- by the target's engine, where the kernel will not let us ---- */
+
+/* An engine that waits for another must not keep that one waiting for itself. */
+static void serve_meanwhile(void)
+{
+	if (vs_engine_is_me())
+		vs_place_serve();
+}
+
+static void wait_word(uint32_t *word, uint32_t seen)
+{
+	const struct timespec ts = { .tv_nsec = vs_engine_is_me() ? 100000 : 10000000 };
+
+	serve_meanwhile();
+	syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
+}
+
+static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
+{
+	uint32_t state;
+
+	for (unsigned spins = 1; !vs_cas(&proc->copy.client, 0, vs_me_id); spins++) {
+		uint32_t holder = vs_load(&proc->copy.client);
+
+		if (spins % 256 == 0 && !vs_process_alive(proc_id))
+			return ESRCH;
+		if (spins % 256 == 0 && holder && !vs_process_alive(holder))
+			vs_cas(&proc->copy.client, holder, 0);
+		serve_meanwhile();
+		sched_yield();
+	}
+	while ((state = vs_load(&proc->copy.state)) == VS_COPY_ASKED) { /* by one that died since */
+		if (!vs_process_alive(proc_id))
+			return ESRCH;
+		wait_word(&proc->copy.state, state);
+	}
+	return 0;
+}
+
+static int ask_copier(struct vs_proc_shm *proc, uint32_t proc_id, bool write, uint64_t addr, uint32_t length, uint32_t key)
+{
+	VS_POINT(copy_claimed);
+	proc->copy.write = write;
+	proc->copy.addr = addr;
+	proc->copy.length = length;
+	proc->copy.key = key;
+	vs_store_full(&proc->copy.state, VS_COPY_ASKED);
+	VS_POINT(copy_asked);
+	vs_process_wake(proc);
+	while (vs_load(&proc->copy.state) == VS_COPY_ASKED) {
+		wait_word(&proc->copy.state, VS_COPY_ASKED);
+		if (vs_load(&proc->copy.state) == VS_COPY_ASKED && !vs_process_alive(proc_id))
+			return ESRCH;
+	}
+	return (int)vs_load(&proc->copy.result);
+}
+
+/* One remote range, through the stage. *local moves on. */
+static int by_engine_range(struct vs_proc_shm *proc, uint32_t proc_id, bool write, const struct vs_sge *range, uint64_t length,
+			   struct iovec **local, unsigned *num_local)
+{
+	for (uint64_t at = 0; at < length;) {
+		uint32_t n = length - at > VS_COPY_STAGE ? VS_COPY_STAGE : (uint32_t)(length - at);
+		struct iovec stage = { proc->stage, n };
+		int err;
+
+		if (write)
+			vs_copy_ranges(&stage, 1, *local, *num_local, n);
+		err = ask_copier(proc, proc_id, write, range->addr + at, n, range->lkey);
+		if (err)
+			return err;
+		if (!write)
+			vs_copy_ranges(*local, *num_local, &stage, 1, n);
+		advance(local, num_local, n);
+		at += n;
+	}
+	return 0;
+}
+
+static int by_engine(struct vs_proc_shm *proc, uint32_t proc_id, bool write, const struct vs_sge *remote, unsigned num_remote,
+		     const struct iovec *local, unsigned num_local, uint64_t length)
+{
+	struct iovec l[VS_MAX_SGE + 1], *lp = l;
+	unsigned nl = cut(l, local, num_local, length);
+	int err = claim_copier(proc, proc_id);
+
+	for (unsigned i = 0; !err && i < num_remote && length > 0; i++) {
+		uint64_t n = remote[i].length < length ? remote[i].length : length;
+
+		err = by_engine_range(proc, proc_id, write, &remote[i], n, &lp, &nl);
+		length -= n;
+	}
+	if (err != ESRCH) {
+		vs_store(&proc->copy.state, VS_COPY_IDLE);
+		vs_store(&proc->copy.client, 0);
+	}
+	return err;
+}
+
+static int serve_one(const struct vs_copy *ask)
+{
+	struct iovec stage = { vs_me->stage, ask->length }, memory = { (void *)(uintptr_t)ask->addr, ask->length };
+	const struct vs_mr_shm *mr = vs_slot_get(VS_MR, ask->key);
+
+	if (ask->length > VS_COPY_STAGE || !mr || mr->s.owner != vs_me_id)
+		return EFAULT;
+	if (ask->addr < mr->addr || ask->length > mr->length || ask->addr - mr->addr > mr->length - ask->length)
+		return EFAULT;
+	/* Through the kernel even for our own memory: a range the program has unmapped is EFAULT, not a crash. */
+	return by_kernel(getpid(), ask->write, &memory, 1, &stage, 1, ask->length);
+}
+
+void vs_place_serve(void)
+{
+	struct vs_copy ask;
+	struct vs_hazard *h;
+
+	if (vs_load(&vs_me->copy.state) != VS_COPY_ASKED)
+		return;
+	ask = vs_me->copy;
+	h = vs_enter();
+	vs_store(&vs_me->copy.result, (uint32_t)serve_one(&ask));
+	vs_exit(h);
+	vs_store_full(&vs_me->copy.state, VS_COPY_DONE);
+	syscall(SYS_futex, &vs_me->copy.state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- the choice ---- */
+
+/* Ranges of another process's regions, where this process maps the same memory. false: not all of them. */
+static bool through_windows(struct vs_qp *from, bool write, const struct vs_sge *remote, unsigned num_remote, struct iovec *here)
+{
+	for (unsigned i = 0; i < num_remote; i++) {
+		here[i] = (struct iovec){ .iov_len = remote[i].length };
+		if (remote[i].length == 0)
+			continue;
+		here[i].iov_base = vs_window_at(from, remote[i].lkey, remote[i].addr, remote[i].length, write);
+		if (!here[i].iov_base)
+			return false;
+	}
+	return true;
+}
+
+uint64_t *vs_place_word(struct vs_qp *from, uint32_t proc_id, const struct vs_sge *remote)
+{
+	uint64_t *word = (uint64_t *)(uintptr_t)remote->addr;
+
+	if (proc_id != vs_me_id)
+		word = vs_window_at(from, remote->lkey, remote->addr, sizeof(*word), true);
+	return (uintptr_t)word % sizeof(*word) ? NULL : word;
+}
+
+static void list_ranges(const struct vs_sge *remote, unsigned num_remote, struct iovec *out)
+{
+	for (unsigned i = 0; i < num_remote; i++)
+		out[i] = (struct iovec){ (void *)(uintptr_t)remote[i].addr, remote[i].length };
+}
+
+int vs_place(struct vs_qp *from, uint32_t proc_id, bool write, const struct vs_sge *remote, unsigned num_remote, const struct iovec *local,
+	     unsigned num_local, uint64_t length)
+{
+	struct vs_proc_shm *proc = vs_process(proc_id);
+	struct iovec r[VS_MAX_SGE];
+	int err = EPERM;
+
+	if (length == 0)
+		return 0;
+	if (!proc)
+		return ESRCH;
+	if (proc == vs_me)
+		list_ranges(remote, num_remote, r);
+	if (proc == vs_me || through_windows(from, write, remote, num_remote, r)) {
+		if (write)
+			vs_copy_ranges(r, num_remote, local, num_local, length);
+		else
+			vs_copy_ranges(local, num_local, r, num_remote, length);
+		VS_POINT(place_direct);
+		return 0;
+	}
+	list_ranges(remote, num_remote, r);
+	if (proc->pid_ns == vs_me->pid_ns)
+		err = by_kernel(proc->pid, write, r, num_remote, local, num_local, length);
+	if (err == EPERM)
+		err = by_engine(proc, proc_id, write, remote, num_remote, local, num_local, length);
+	return err;
+}

@@ -1,0 +1,180 @@
+#include "hca/hca.h"
+
+#include <errno.h>
+
+#include "core/cq.h"
+#include "core/pd.h"
+#include "core/qp.h"
+#include "core/recvq.h"
+#include "core/srq.h"
+
+/* ---- posting ---- */
+
+int vs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct vs_qp *qp = vs_qp(ibqp);
+	enum ibv_qp_state state = vs_qp_state(qp);
+	int err = vs_refused(VS_VERB_post_recv);
+
+	if (err) {
+		*bad_wr = wr;
+		return err;
+	}
+	if (!qp->rq.posted || state == IBV_QPS_RESET) {
+		*bad_wr = wr;
+		return ibqp->qp_type == IBV_QPT_XRC_RECV ? EOPNOTSUPP : EINVAL;
+	}
+	err = vs_recvq_post(&qp->rq, wr, bad_wr);
+	if (state == IBV_QPS_ERR)
+		vs_receive_flush(qp);
+	return err;
+}
+
+int vs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	int err = vs_refused(VS_VERB_post_srq_recv);
+
+	if (err) {
+		*bad_wr = wr;
+		return err;
+	}
+	return vs_recvq_post(&vs_srq(srq)->rq, wr, bad_wr);
+}
+
+/* ---- as targets ---- */
+
+bool vs_target_of_srq(struct vs_srq_shm *srq, uint32_t srq_id, struct vs_target *t)
+{
+	uint64_t bytes = 0;
+	void *pages = vs_extent(&srq->s, &bytes);
+
+	t->owner = srq->s.owner;
+	t->pd = t->rdma_pd = srq->pd;
+	t->cq = srq->cq;
+	t->rq = VS_RQ_SRQ | srq_id;
+	t->srq = srq;
+	t->srq_id = srq_id;
+	return pages && vs_rq_open(&t->view, &srq->rq, pages, bytes);
+}
+
+bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target *t)
+{
+	struct vs_srq_shm *srq;
+	uint64_t bytes = 0;
+	void *pages;
+
+	if (qp->srq) {
+		srq = vs_slot_get(VS_SRQ, qp->srq);
+		if (!srq || !vs_target_of_srq(srq, qp->srq, t))
+			return false;
+		t->cq = qp->recv_cq; /* a basic SRQ completes into its QP's CQ */
+		t->rdma_pd = qp->pd;
+		return true;
+	}
+	pages = vs_extent(&qp->s, &bytes);
+	t->owner = qp->s.owner;
+	t->pd = t->rdma_pd = qp->pd;
+	t->cq = qp->recv_cq;
+	t->rq = qpn;
+	t->srq = NULL;
+	t->srq_id = 0;
+	return pages && vs_rq_open(&t->view, (struct vs_rq *)(uintptr_t)&qp->rq, pages, bytes);
+}
+
+bool vs_take(struct vs_target *t, struct vs_taken *taken)
+{
+	const struct vs_wqe *wqe;
+
+	if (!vs_rq_take(&t->view, &taken->wqe))
+		return false;
+	wqe = vs_rq_wqe(&t->view, taken->wqe);
+	taken->num_sge = vs_load_relaxed(&wqe->num_sge);
+	if (taken->num_sge > t->view.max_sge)
+		taken->num_sge = t->view.max_sge;
+	taken->generation = vs_load_relaxed(&wqe->generation);
+	taken->room = 0;
+	for (uint32_t i = 0; i < taken->num_sge; i++) {
+		taken->sge[i] = wqe->sge[i];
+		taken->room += taken->sge[i].length;
+	}
+	if (t->srq)
+		vs_srq_check_limit(t->srq, t->srq_id, vs_rq_available(&t->view));
+	return true;
+}
+
+const struct vs_mr_shm *vs_check_key(uint32_t key, uint32_t owner, uint32_t pd, uint64_t addr, uint64_t length, unsigned access,
+				     uint64_t *at)
+{
+	const struct vs_mr_shm *mr = vs_slot_get(VS_MR, key);
+	uint64_t base;
+
+	if (!mr || mr->s.owner != owner || vs_load_relaxed(&mr->pd) != pd || (vs_load_relaxed(&mr->access) & access) != access)
+		return NULL;
+	base = mr->iova;
+	if (addr < base || length > mr->length || addr - base > mr->length - length)
+		return NULL;
+	*at = mr->addr + (addr - base);
+	return owner == vs_me_id && !vs_own_range(key, *at, length) ? NULL : mr;
+}
+
+bool vs_taken_valid(const struct vs_target *t, struct vs_taken *taken)
+{
+	for (uint32_t i = 0; i < taken->num_sge; i++) {
+		struct vs_sge *sge = &taken->sge[i];
+
+		if (sge->length && !vs_check_key(sge->lkey, t->owner, t->pd, sge->addr, sge->length, IBV_ACCESS_LOCAL_WRITE, &sge->addr))
+			return false;
+	}
+	return true;
+}
+
+bool vs_complete_recv(const struct vs_target *t, const struct vs_taken *taken, struct vs_cqe *cqe)
+{
+	cqe->kind = VS_CQE_RECV;
+	cqe->rq = t->rq;
+	cqe->wqe = taken->wqe;
+	cqe->generation = taken->generation;
+	return vs_cq_push(t->cq, cqe);
+}
+
+/* ---- flushing the QP's own queue ---- */
+
+static bool own_target(struct vs_qp *qp, struct vs_target *t)
+{
+	return qp->rq.posted && vs_target_of_qp(qp->shm, qp->id, t);
+}
+
+void vs_receive_flush(struct vs_qp *qp)
+{
+	struct vs_hazard *h = vs_enter_cqs(qp->recv_cq ? qp->recv_cq->id : 0, 0);
+	struct vs_target t;
+	struct vs_taken taken;
+
+	if (!vs_qp_lost(qp) && own_target(qp, &t))
+		while (vs_take(&t, &taken)) {
+			struct vs_cqe cqe = { .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qpn = qp->id };
+
+			vs_complete_recv(&t, &taken, &cqe);
+		}
+	vs_exit(h);
+}
+
+/* RESET forgets: WQEs come back to the owner, or to the SRQ, without completions; unread completions vanish. */
+void vs_receive_reset(struct vs_qp *qp)
+{
+	if (qp->srq)
+		vs_cq_purge_srq(qp->recv_cq, qp->id, qp->srq);
+	if (!qp->rq.posted)
+		return;
+	vs_cq_purge(qp->recv_cq, 0, qp->id);
+	for (uint32_t w = 0; w < qp->rq.view.pool_entries; w++) {
+		unsigned kind = vs_word_kind(vs_load(&vs_rq_wqe(&qp->rq.view, w)->word));
+		uint32_t got;
+
+		if (kind == VS_WQE_POSTED)
+			while (vs_rq_take(&qp->rq.view, &got))
+				vs_recvq_release(&qp->rq, got);
+		else if (kind != VS_WQE_IDLE)
+			vs_recvq_release(&qp->rq, w);
+	}
+}

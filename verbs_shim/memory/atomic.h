@@ -1,0 +1,39 @@
+/* Atomic access to words that several threads or processes share.
+ *
+ * Plain integers and compiler builtins instead of _Atomic, so that the same layout headers compile as C and (in the tests) as C++.
+ * Rule: a word that another process can write is only ever touched through these. */
+#ifndef VS_ATOMIC_H
+#define VS_ATOMIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "memory/point.h"
+
+#define vs_load(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define vs_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define vs_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define vs_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define vs_store_full(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define vs_exchange(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define vs_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define vs_add_relaxed(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define vs_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+
+/* Compare and swap; a full barrier either way. */
+#define vs_cas(p, expected, desired)                                                                                               \
+	__extension__({                                                                                                                \
+		__typeof__(*(p)) vs_cas_expected = (expected);                                                                             \
+		__atomic_compare_exchange_n((p), &vs_cas_expected, (desired), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                  \
+	})
+
+static inline void vs_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("yield");
+#endif
+}
+
+#endif

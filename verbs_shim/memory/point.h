@@ -1,0 +1,42 @@
+/* Named points between the steps on shared state. In a build with VS_CRASH_POINTS a process stops at the one that VERBS_SHIM_DIE_AT names,
+ * as if it had been killed there: "ring_claimed", or "ring_claimed:3" for the third time it comes by. Elsewhere they are nothing. */
+#ifndef VS_POINT_H
+#define VS_POINT_H
+
+#define VS_POINTS(X)                                                                                                               \
+	X(segment_created) X(segment_mapped) X(segment_initialised)                                                                    \
+	X(process_locked) X(process_published) X(process_retired) X(process_buried)                                                    \
+	X(slot_taken) X(slot_published) X(slot_retired) X(slot_freed)                                                                  \
+	X(pages_reserved) X(pages_named) X(pages_punched) X(pages_unnamed)                                                             \
+	X(ring_claimed) X(ring_written) X(ring_full)                                                                                   \
+	X(rq_posted) X(rq_ringed) X(rq_taken) X(rq_flipped)                                                                            \
+	X(host_made) X(host_published)                                                                                                 \
+	X(xrcd_handle) X(tgt_handle) X(tgt_last)                                                                                       \
+	X(send_bounced) X(send_placed) X(send_answered) X(send_completed) X(send_failed)                                               \
+	X(atomic_locked) X(atomic_read) X(atomic_written) X(atomic_saved)                                                              \
+	X(copy_claimed) X(copy_asked) X(place_direct) X(path_migrated) X(cq_fired) X(cq_swapped)
+
+enum vs_point {
+#define VS_POINT_ENUM(name) VS_POINT_##name,
+	VS_POINTS(VS_POINT_ENUM)
+#undef VS_POINT_ENUM
+		VS_NUM_POINTS
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifdef VS_CRASH_POINTS
+extern const char *const vs_point_name[VS_NUM_POINTS];
+void vs_point_pass(enum vs_point point);
+#define VS_POINT(name) vs_point_pass(VS_POINT_##name)
+#else
+#define VS_POINT(name) ((void)0)
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,537 @@
+#include "memory/segment.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memory/process.h"
+
+struct vs_segment *vs_seg;
+
+static int dir_fd = -1;
+static int seg_fd = -1;
+
+#define SEGMENT_NAME "segment"
+#define LOCK_NAME "lock"
+
+static void fabric_path(char *buf, size_t size)
+{
+	const char *env = getenv("VERBS_SHIM_FABRIC");
+
+	if (env && env[0])
+		snprintf(buf, size, "%s", env);
+	else
+		snprintf(buf, size, "/dev/shm/verbs_shim.%u", (unsigned)geteuid());
+}
+
+/* Only files of our own that nobody else can open are trusted. */
+static int check_private(int fd, mode_t type)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return errno;
+	if ((st.st_mode & S_IFMT) != type || st.st_uid != geteuid() || (st.st_mode & 077))
+		return EPERM;
+	return 0;
+}
+
+int vs_segment_open(const char *name, int flags)
+{
+	return openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+void vs_segment_unlink(const char *name)
+{
+	unlinkat(dir_fd, name, 0);
+}
+
+static int open_dir(bool create)
+{
+	char path[4096];
+	int err;
+
+	fabric_path(path, sizeof(path));
+	if (create && mkdir(path, 0700) && errno != EEXIST)
+		return errno;
+	dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir_fd < 0)
+		return create && errno == ENOENT ? ESTALE : errno; /* the last to leave removed it in between */
+	err = check_private(dir_fd, S_IFDIR);
+	if (err) {
+		close(dir_fd);
+		dir_fd = -1;
+	}
+	return err;
+}
+
+static void close_dir(void)
+{
+	if (dir_fd >= 0)
+		close(dir_fd);
+	dir_fd = -1;
+}
+
+bool vs_segment_dir_gone(void)
+{
+	struct stat st;
+
+	return fstat(dir_fd, &st) || st.st_nlink == 0;
+}
+
+/* The directory's lock serialises making, joining, leaving and removing. The last to leave unlinks it, so a lock gained on an
+ * unlinked file counts for nothing: ESTALE, start again. */
+static int lock_dir(int *lock_fd)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct stat st;
+	int fd = vs_segment_open(LOCK_NAME, O_RDWR | O_CREAT), err;
+
+	if (fd < 0)
+		return errno == ENOENT ? ESTALE : errno;
+	err = check_private(fd, S_IFREG);
+	while (!err && fcntl(fd, F_SETLKW, &lock))
+		if (errno != EINTR)
+			err = errno;
+	if (!err && (fstat(fd, &st) || st.st_nlink == 0))
+		err = ESTALE;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*lock_fd = fd;
+	return 0;
+}
+
+/* ---- geometry ---- */
+
+static uint64_t page_up(uint64_t n)
+{
+	return (n + VS_PAGE - 1) & ~(VS_PAGE - 1);
+}
+
+static uint64_t table_layout(uint64_t offset[VS_TABLES])
+{
+	uint64_t at = page_up(sizeof(struct vs_segment));
+
+	for (int t = 0; t < VS_TABLES; t++) {
+		offset[t] = at;
+		at += page_up((uint64_t)vs_tables[t].count * vs_tables[t].size);
+	}
+	return at;
+}
+
+static int init_control(pthread_mutex_t *mutex)
+{
+	pthread_mutexattr_t attr;
+	int err = pthread_mutexattr_init(&attr);
+
+	if (err)
+		return err;
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	err = pthread_mutex_init(mutex, &attr);
+	pthread_mutexattr_destroy(&attr);
+	return err;
+}
+
+static int init_segment(void)
+{
+	int err = vs_segment_reserve(0, page_up(sizeof(struct vs_segment)));
+
+	if (err)
+		return err;
+	vs_seg->magic = VS_MAGIC;
+	vs_seg->version = VS_LAYOUT_VERSION;
+	vs_seg->size = VS_SEGMENT_SIZE;
+	vs_seg->data_offset = table_layout(vs_seg->table_offset);
+	vs_seg->data_pages = (uint32_t)((VS_SEGMENT_SIZE - vs_seg->data_offset) / VS_PAGE);
+	for (int t = 0; t < VS_TABLES; t++) {
+		vs_seg->slot_size[t] = vs_tables[t].size;
+		vs_seg->slot_count[t] = vs_tables[t].count;
+	}
+	vs_seg->fabric_epoch = 1;
+	err = init_control(&vs_seg->control);
+	VS_POINT(segment_initialised);
+	if (!err)
+		vs_store(&vs_seg->ready, 1);
+	return err;
+}
+
+/* Does the mapped file hold what this build understands? */
+static bool understood(const struct vs_segment *seg)
+{
+	uint64_t offset[VS_TABLES], data = table_layout(offset);
+
+	if (seg->magic != VS_MAGIC || seg->version != VS_LAYOUT_VERSION || !vs_load(&seg->ready) || seg->size != VS_SEGMENT_SIZE)
+		return false;
+	if (seg->data_offset != data || memcmp(offset, seg->table_offset, sizeof(offset)))
+		return false;
+	for (int t = 0; t < VS_TABLES; t++)
+		if (seg->slot_size[t] != vs_tables[t].size || seg->slot_count[t] != vs_tables[t].count)
+			return false;
+	return true;
+}
+
+/* ---- making, finding, removing ---- */
+
+static void unmap_segment(void)
+{
+	if (vs_seg)
+		munmap(vs_seg, VS_SEGMENT_SIZE);
+	vs_seg = NULL;
+	if (seg_fd >= 0)
+		close(seg_fd);
+	seg_fd = -1;
+}
+
+static int map_segment(void)
+{
+	void *p = mmap(NULL, VS_SEGMENT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, seg_fd, 0);
+
+	if (p == MAP_FAILED)
+		return errno;
+	vs_seg = p;
+	return 0;
+}
+
+static void remove_files(bool all)
+{
+	DIR *dir = fdopendir(dup(dir_fd));
+	struct dirent *e;
+
+	vs_segment_unlink(SEGMENT_NAME);
+	if (!dir)
+		return;
+	rewinddir(dir);
+	while ((e = readdir(dir)) != NULL)
+		if (!strncmp(e->d_name, "live.", 5))
+			vs_segment_unlink(e->d_name);
+	closedir(dir);
+	if (all)
+		vs_segment_unlink(LOCK_NAME);
+}
+
+static int create_segment(void)
+{
+	int err;
+
+	seg_fd = vs_segment_open(SEGMENT_NAME, O_RDWR | O_CREAT | O_EXCL);
+	if (seg_fd < 0)
+		return errno == ENOSPC ? ENOMEM : errno;
+	VS_POINT(segment_created);
+	err = ftruncate(seg_fd, (off_t)VS_SEGMENT_SIZE) ? errno : map_segment();
+	VS_POINT(segment_mapped);
+	if (!err)
+		err = init_segment();
+	if (err) {
+		unmap_segment();
+		remove_files(false);
+	}
+	return err;
+}
+
+static int open_existing(void)
+{
+	struct stat st;
+	int err;
+
+	seg_fd = vs_segment_open(SEGMENT_NAME, O_RDWR);
+	if (seg_fd < 0)
+		return errno;
+	err = check_private(seg_fd, S_IFREG);
+	if (!err && fstat(seg_fd, &st))
+		err = errno;
+	if (!err && (uint64_t)st.st_size != VS_SEGMENT_SIZE)
+		err = EPROTO;
+	if (!err && st.st_blocks == 0)
+		err = EPROTO; /* its maker died at once, or the file system lost it: do not touch the hole */
+	if (!err)
+		err = map_segment();
+	if (!err && !understood(vs_seg))
+		err = EPROTO;
+	if (err)
+		unmap_segment();
+	return err;
+}
+
+/* Is any process of an unreadable segment alive? Asked of the liveness files, whose meaning no layout changes. */
+static bool any_live_file(void)
+{
+	DIR *dir = fdopendir(dup(dir_fd));
+	struct dirent *e;
+	bool live = false;
+
+	if (!dir)
+		return true;
+	rewinddir(dir);
+	while (!live && (e = readdir(dir)) != NULL)
+		if (!strncmp(e->d_name, "live.", 5))
+			live = vs_process_alive((uint32_t)strtoul(e->d_name + 5, NULL, 16));
+	closedir(dir);
+	return live;
+}
+
+static int open_or_create(bool create)
+{
+	int err = open_existing();
+
+	if (err == EPROTO && !any_live_file()) {
+		remove_files(false);
+		err = ENOENT;
+	}
+	if (err == ENOENT && create)
+		err = create_segment();
+	return err;
+}
+
+static void remove_dir(void)
+{
+	char path[4096];
+
+	fabric_path(path, sizeof(path));
+	rmdir(path);
+}
+
+static int attach_locked(bool create)
+{
+	int err = open_or_create(create);
+
+	if (err)
+		return err;
+	vs_control_lock();
+	vs_process_reap_dead();
+	err = vs_process_join();
+	vs_control_unlock();
+	if (err)
+		unmap_segment();
+	else
+		vs_process_bury();
+	return err;
+}
+
+/* Nothing of a failed attempt stays, but what others planted there is not ours to remove. */
+static void tidy_up(int err)
+{
+	if (err != EPERM && err != ELOOP && !any_live_file())
+		remove_files(true);
+	remove_dir();
+}
+
+static int attach(bool create)
+{
+	int err, lock_fd = -1;
+
+	do {
+		err = open_dir(create);
+		if (err == ESTALE)
+			continue;
+		if (err)
+			return err;
+		err = lock_dir(&lock_fd);
+		if (!err) {
+			err = attach_locked(create);
+			if (err)
+				tidy_up(err);
+			close(lock_fd);
+		}
+		if (err)
+			close_dir();
+	} while (err == ESTALE);
+	return err;
+}
+
+int vs_segment_attach(void)
+{
+	return vs_seg ? 0 : attach(true);
+}
+
+int vs_segment_attach_existing(void)
+{
+	return vs_seg ? 0 : attach(false);
+}
+
+void vs_segment_leave(void)
+{
+	int lock_fd = -1;
+	bool last;
+
+	while (lock_dir(&lock_fd) == ESTALE && !vs_segment_dir_gone()) {
+	}
+	vs_control_lock();
+	vs_process_reap_dead();
+	vs_control_unlock();
+	vs_process_leave();
+	vs_control_lock();
+	last = !vs_process_any();
+	vs_control_unlock();
+	if (last) {
+		remove_files(true);
+		remove_dir();
+	}
+	if (lock_fd >= 0)
+		close(lock_fd);
+}
+
+void vs_segment_detach(void)
+{
+	if (!vs_seg)
+		return;
+	vs_segment_leave();
+	vs_process_forget();
+	unmap_segment();
+	close_dir();
+}
+
+void vs_segment_forget(void)
+{
+	/* Stays mapped: objects the child inherited still point into it. */
+	vs_process_forget();
+	vs_seg = NULL;
+	close(seg_fd);
+	seg_fd = -1;
+	close_dir();
+}
+
+/* ---- pages ---- */
+
+int vs_segment_reserve(uint64_t offset, uint64_t bytes)
+{
+	while (fallocate(seg_fd, 0, (off_t)offset, (off_t)bytes))
+		if (errno != EINTR)
+			return errno == ENOSPC || errno == EDQUOT ? ENOMEM : errno;
+	return 0;
+}
+
+static bool page_used(uint32_t page)
+{
+	return vs_seg->page_map[page / 64] >> (page % 64) & 1;
+}
+
+static void mark_pages(uint32_t page, uint32_t n, bool used)
+{
+	for (uint32_t i = page; i < page + n; i++)
+		if (used)
+			vs_seg->page_map[i / 64] |= UINT64_C(1) << (i % 64);
+		else
+			vs_seg->page_map[i / 64] &= ~(UINT64_C(1) << (i % 64));
+}
+
+static bool find_pages(uint32_t n, uint32_t *page)
+{
+	uint32_t run = 0;
+
+	for (uint32_t i = 0; i < vs_seg->data_pages; i++) {
+		if (run == 0 && i % 64 == 0 && vs_seg->page_map[i / 64] == UINT64_MAX) {
+			i += 63;
+			continue;
+		}
+		run = page_used(i) ? 0 : run + 1;
+		if (run == n) {
+			*page = i - n + 1;
+			return true;
+		}
+	}
+	return false;
+}
+
+int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes)
+{
+	uint64_t pages = (bytes + VS_PAGE - 1) / VS_PAGE;
+	uint32_t page;
+	int err;
+
+	if (pages == 0)
+		return 0;
+	if (pages > vs_seg->data_pages || !find_pages((uint32_t)pages, &page))
+		return ENOMEM;
+	/* A process that died while giving pages back may have left them as they were: start from a hole, which reads zero. */
+	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(vs_seg->data_offset + page * VS_PAGE),
+			(off_t)(pages * VS_PAGE));
+	err = vs_segment_reserve(vs_seg->data_offset + page * VS_PAGE, pages * VS_PAGE);
+	if (err)
+		return err;
+	VS_POINT(pages_reserved);
+	slot->ext_page = page;
+	vs_store(&slot->ext_pages, (uint32_t)pages);
+	VS_POINT(pages_named);
+	mark_pages(page, (uint32_t)pages, true);
+	return 0;
+}
+
+static bool extent_sane(uint32_t page, uint32_t pages)
+{
+	return pages != 0 && page < vs_seg->data_pages && pages <= vs_seg->data_pages - page;
+}
+
+void vs_extent_free(struct vs_slot *slot)
+{
+	uint32_t page = slot->ext_page, pages = slot->ext_pages;
+
+	if (!extent_sane(page, pages))
+		return;
+	/* Hole first: a page is zero and unbacked whenever no slot names it. */
+	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(vs_seg->data_offset + page * VS_PAGE),
+			(off_t)(pages * VS_PAGE));
+	VS_POINT(pages_punched);
+	vs_store(&slot->ext_pages, 0);
+	VS_POINT(pages_unnamed);
+	mark_pages(page, pages, false);
+}
+
+void *vs_extent(const struct vs_slot *slot, uint64_t *bytes)
+{
+	uint32_t pages = vs_load(&slot->ext_pages), page = slot->ext_page;
+
+	if (!extent_sane(page, pages))
+		return NULL;
+	*bytes = pages * VS_PAGE;
+	return vs_at(vs_seg->data_offset + page * VS_PAGE);
+}
+
+static void rebuild_page_map(void)
+{
+	struct vs_slot *slot;
+	uint32_t index;
+
+	memset(vs_seg->page_map, 0, sizeof(vs_seg->page_map));
+	for (int t = 0; t < VS_TABLES; t++)
+		vs_for_each_slot ((enum vs_table)t, index, slot)
+			if (extent_sane(slot->ext_page, slot->ext_pages))
+				mark_pages(slot->ext_page, slot->ext_pages, true);
+}
+
+/* ---- control lock ---- */
+
+/* Objects are made under the lock alone: what is still being made now was its dead holder's, also where the slot is to be nobody's. */
+static void free_half_made(void)
+{
+	struct vs_slot *slot;
+	uint32_t index;
+
+	for (int t = 0; t < VS_TABLES; t++)
+		vs_for_each_slot ((enum vs_table)t, index, slot)
+			if (vs_slot_state(slot) == VS_MAKING)
+				vs_slot_free((enum vs_table)t, index);
+}
+
+void vs_control_lock(void)
+{
+	if (pthread_mutex_lock(&vs_seg->control) == EOWNERDEAD) {
+		rebuild_page_map();
+		free_half_made();
+		vs_process_reap_dead();
+		pthread_mutex_consistent(&vs_seg->control);
+	}
+}
+
+void vs_control_unlock(void)
+{
+	pthread_mutex_unlock(&vs_seg->control);
+}
