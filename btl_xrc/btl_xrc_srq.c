@@ -37,13 +37,14 @@ static void chain(struct xrc_srq *srq, struct xrc_recv *recv)
     ++srq->returned;
 }
 
-/* Buffers that have never been posted so far. Lock held. */
+/* Buffers that have never been posted so far. Lock held; their number is also read without (performance variables). */
 static void chain_fresh(struct xrc_srq *srq, uint32_t most)
 {
-    for (; most > 0 && srq->fresh > 0; --most) {
-        chain(srq, &srq->recvs[srq->num - srq->fresh]);
-        --srq->fresh;
+    uint32_t n = most < srq->fresh ? most : srq->fresh;
+    for (uint32_t first = srq->num - srq->fresh, i = 0; i < n; ++i) {
+        chain(srq, &srq->recvs[first + i]);
     }
+    __atomic_store_n(&srq->fresh, srq->fresh - n, __ATOMIC_RELAXED);
 }
 
 void xrc_srq_return(struct xrc_srq *srq, struct xrc_recv *recv)

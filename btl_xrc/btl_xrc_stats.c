@@ -21,6 +21,20 @@ static uint32_t least_posted(void)
     return least;
 }
 
+/* Those that have been posted at least once. */
+static int64_t buffers_in_use(void)
+{
+    int64_t sum = 0;
+    for (unsigned m = 0; m < mca_btl_xrc_component.nmodules; ++m) {
+        const mca_btl_xrc_module_t *module = mca_btl_xrc_component.modules[m];
+        for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
+            const struct xrc_srq *srq = &module->srq[i];
+            sum += (int64_t) srq->num - __atomic_load_n(&srq->fresh, __ATOMIC_RELAXED);
+        }
+    }
+    return sum;
+}
+
 static struct xrc_port_counters at_start;
 
 /* Each port once, by the module of its first LID. */
@@ -60,6 +74,7 @@ static int64_t value_of(enum xrc_stat stat)
         return xrc_counted(&c->recv_bytes) + xrc_counted(&c->wireup_bytes) + xrc_counted(&c->cache_bytes);
     case XRC_STAT_WAITING: return xrc_counted(&c->waiting);
     case XRC_STAT_WAITING_MOST: return xrc_counted(&c->waiting_most);
+    case XRC_STAT_SRQ_BUFFERS: return buffers_in_use();
     case XRC_STAT_SRQ_LOW: return least_posted();
     case XRC_STAT_SRQ_LIMITS: return xrc_counted(&c->srq_limits);
     case XRC_STAT_RNR: return (int64_t) (count_ports().rnr_waits - at_start.rnr_waits);

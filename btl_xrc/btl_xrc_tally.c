@@ -30,6 +30,8 @@ const struct xrc_stat_info xrc_stat_info[XRC_STATS] = {
     [XRC_STAT_REGISTERED] = {"registered_bytes", "All memory that is registered, bytes", XRC_STAT_LEVEL},
     [XRC_STAT_WAITING] = {"waiting_sends", "Sends, puts, gets and atomics that wait for their turn", XRC_STAT_LEVEL},
     [XRC_STAT_WAITING_MOST] = {"waiting_sends_most", "The most that waiting_sends has been", XRC_STAT_HIGH},
+    [XRC_STAT_SRQ_BUFFERS] = {"srq_buffers", "Receive buffers in use, of those that there are: a queue takes up more when "
+                                             "they run low", XRC_STAT_LEVEL},
     [XRC_STAT_SRQ_LOW] = {"srq_low_percent", "The fewest receive buffers that were left in a queue when some were posted "
                                              "again, percent; a message that this process has not looked at yet has "
                                              "taken none", XRC_STAT_LOW},
