@@ -232,7 +232,8 @@ struct xrc_srq {
     struct ibv_srq *srq;
     uint32_t srqn;
     uint32_t num;      /* buffers there are */
-    uint32_t batch;    /* so many come back before they are posted again */
+    uint32_t slack;    /* so many of all may be missing before they are posted again */
+    uint32_t batch;    /* the same of those in use */
     uint32_t returned; /* length of the chain */
     uint32_t fresh;    /* never posted yet */
     uint32_t posted;

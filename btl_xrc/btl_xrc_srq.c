@@ -45,6 +45,8 @@ static void chain_fresh(struct xrc_srq *srq, uint32_t most)
         chain(srq, &srq->recvs[first + i]);
     }
     __atomic_store_n(&srq->fresh, srq->fresh - n, __ATOMIC_RELAXED);
+    /* A queue that has not grown yet would otherwise run dry before it gets anything back. */
+    srq->batch = (uint32_t) ((uint64_t) (srq->num - srq->fresh) * srq->slack / srq->num);
 }
 
 void xrc_srq_return(struct xrc_srq *srq, struct xrc_recv *recv)
@@ -137,7 +139,7 @@ int xrc_srq_create(mca_btl_xrc_module_t *module, unsigned klass)
     struct xrc_srq *srq = &module->srq[klass];
     OBJ_CONSTRUCT(&srq->lock, opal_mutex_t);
     srq->num = srq->fresh = c->num;
-    srq->batch = c->num - c->low;
+    srq->slack = c->num - c->low;
     int rc = make_buffers(module, srq, c->size);
     if (0 != rc) {
         xrc_show_help("no memory", module->device->name, opal_process_info.nodename,
