@@ -69,6 +69,17 @@ test_case() {
     rm -f "$log"
 }
 
+figures=/dev/null
+
+# measured_case NAME COMMAND...: the same, and what COMMAND adds to the file $figures is shown.
+measured_case() {
+    figures=$(mktemp)
+    test_case "$@"
+    sed 's/^/          /' "$figures"
+    rm -f "$figures"
+    figures=/dev/null
+}
+
 test_done() {
     [ "$test_failures" -eq 0 ]
 }

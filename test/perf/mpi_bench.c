@@ -12,6 +12,8 @@
  *
  * SCALE divides the number of repetitions (1 if not given).
  */
+#include "../mpi/pvar.h"
+
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,25 +174,16 @@ static long resident_kib(void)
     return kib;
 }
 
-/* Of this rank; -1: this transport tells nothing. MPI_T ends before MPI does: Open MPI 4.1.4 crashes otherwise. */
+/* Of this rank; -1: this transport tells nothing. */
 static double registered_kib(void)
 {
-    MPI_T_pvar_session session;
-    MPI_T_pvar_handle handle;
-    unsigned long long bytes = 0;
-    int provided, index, count, found;
-    if (MPI_SUCCESS != MPI_T_init_thread(MPI_THREAD_SINGLE, &provided)) {
+    static const char *const name = "registered_bytes";
+    if (!pvars_open(&name, 1)) {
         return -1;
     }
-    found = MPI_SUCCESS == MPI_T_pvar_get_index("btl_xrc_registered_bytes", MPI_T_PVAR_CLASS_LEVEL, &index)
-            && MPI_SUCCESS == MPI_T_pvar_session_create(&session);
-    if (found) {
-        found = MPI_SUCCESS == MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &count)
-                && MPI_SUCCESS == MPI_T_pvar_read(session, handle, &bytes);
-        MPI_T_pvar_session_free(&session);
-    }
-    MPI_T_finalize();
-    return found ? (double) bytes / 1024 : -1;
+    unsigned long long bytes = pvar_value(0);
+    pvars_close();
+    return (double) bytes / 1024;
 }
 
 static void memory(void)
