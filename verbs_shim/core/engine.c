@@ -43,10 +43,13 @@ static void *engine(void *arg)
 {
 	(void)arg;
 	is_engine = true;
-	while (!vs_load(&stopping)) {
+	for (;;) {
+		/* Before everything that a kick can be about, vs_engine_stop's included: one that comes later ends the sleep. */
 		uint32_t seen = vs_load(&vs_me->wake);
 		uint64_t deadline;
 
+		if (vs_load(&stopping))
+			return NULL;
 		vs_event_drain();
 		vs_event_tell_lost();
 		vs_cq_notify_fired();
@@ -54,7 +57,6 @@ static void *engine(void *arg)
 		deadline = vs_engine_ops.run_timers(vs_now());
 		sleep_until(seen, deadline);
 	}
-	return NULL;
 }
 
 int vs_engine_start(void)
