@@ -505,6 +505,21 @@ TEST_F(Slots, AnIdNamesOneLife)
     }
 }
 
+TEST_F(Slots, AWordNamesOneLifeEvenWhereItsIdComesAgain)
+{
+    std::set<uint64_t> lives;
+    std::set<uint32_t> ids;
+    bool again = false;
+    for (int i = 0; i < 40000; i++) {
+        uint32_t index, id = make(VS_QP, &index);
+        uint32_t word = ((vs_slot *) vs_slot_at(VS_QP, index))->word;
+        again |= !ids.insert(id).second;
+        ASSERT_TRUE(lives.insert((uint64_t) index << 32 | word).second) << "life " << i << " of slot " << index;
+        vs_slot_free(VS_QP, index);
+    }
+    EXPECT_TRUE(again) << "else this proves nothing: too few lives a slot";
+}
+
 TEST_F(Slots, OnlyTheLivingAreFound)
 {
     uint32_t index;

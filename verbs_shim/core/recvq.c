@@ -38,7 +38,7 @@ static int make_owner_side(struct vs_recvq *q, uint32_t max_wr, uint32_t max_sge
 int vs_recvq_make(struct vs_recvq *q, struct vs_slot *slot, struct vs_rq *rq, uint32_t max_wr, uint32_t max_sge)
 {
 	uint32_t bounce = vs_recvq_bounce(max_wr);
-	uint64_t bytes;
+	uint64_t bytes = 0;
 	void *pages;
 	int err = make_owner_side(q, max_wr, max_sge);
 

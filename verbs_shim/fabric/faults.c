@@ -72,7 +72,7 @@ void vs_fault_refuse(enum vs_verb verb, int error, uint32_t skip, uint32_t times
 
 static uint32_t port_slot(const struct vs_port_shm *port)
 {
-	return (uint32_t)(((uintptr_t)port - (uintptr_t)vs_seg - vs_seg->table_offset[VS_PORT]) / vs_tables[VS_PORT].size);
+	return (uint32_t)((size_t)((const char *)port - vs_places.table[VS_PORT]) / vs_tables[VS_PORT].size);
 }
 
 /* Another rule hit this packet: it counts as one of those to let pass, if there are any left. */

@@ -50,9 +50,10 @@ enum vs_table {
 	VS_TABLES
 };
 
-/* Head of every slot, whose size is rounded up to cache lines. word = generation << 8 | state; owner = id of the process that made it, 0 for the fabric's own objects.
- * context tells the contexts of that process apart, for the one that closes.
- * ext_* names the pages of the data region that belong to the object; they are free exactly when no slot names them. */
+/* Head of every slot, whose size is rounded up to cache lines. word = generation << 8 | state, where the generation counts the slot's lives
+ * and an id holds its low bits; owner = id of the process that made it, 0 for the fabric's own objects. context tells the contexts of that
+ * process apart, for the one that closes. ext_* names the pages of the data region that belong to the object; they are free exactly when no
+ * slot names them. */
 struct vs_slot {
 	uint32_t word;
 	uint32_t owner;

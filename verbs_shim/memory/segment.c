@@ -13,6 +13,7 @@
 #include "memory/process.h"
 
 struct vs_segment *vs_seg;
+struct vs_places vs_places;
 
 static int dir_fd = -1;
 static int seg_fd = -1;
@@ -191,6 +192,16 @@ static void unmap_segment(void)
 	seg_fd = -1;
 }
 
+static void find_places(void)
+{
+	uint64_t offset[VS_TABLES], data = table_layout(offset);
+
+	for (int t = 0; t < VS_TABLES; t++)
+		vs_places.table[t] = vs_at(offset[t]);
+	vs_places.data = vs_at(data);
+	vs_places.data_pages = (uint32_t)((VS_SEGMENT_SIZE - data) / VS_PAGE);
+}
+
 static int map_segment(void)
 {
 	void *p = mmap(NULL, VS_SEGMENT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, seg_fd, 0);
@@ -198,6 +209,7 @@ static int map_segment(void)
 	if (p == MAP_FAILED)
 		return errno;
 	vs_seg = p;
+	find_places();
 	return 0;
 }
 
@@ -427,7 +439,7 @@ static bool find_pages(uint32_t n, uint32_t *page)
 {
 	uint32_t run = 0;
 
-	for (uint32_t i = 0; i < vs_seg->data_pages; i++) {
+	for (uint32_t i = 0; i < vs_places.data_pages; i++) {
 		if (run == 0 && i % 64 == 0 && vs_seg->page_map[i / 64] == UINT64_MAX) {
 			i += 63;
 			continue;
@@ -441,6 +453,11 @@ static bool find_pages(uint32_t n, uint32_t *page)
 	return false;
 }
 
+static uint64_t page_offset(uint32_t page)
+{
+	return (uint64_t)(vs_places.data - (char *)vs_seg) + page * VS_PAGE;
+}
+
 int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes)
 {
 	uint64_t pages = (bytes + VS_PAGE - 1) / VS_PAGE;
@@ -449,12 +466,11 @@ int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes)
 
 	if (pages == 0)
 		return 0;
-	if (pages > vs_seg->data_pages || !find_pages((uint32_t)pages, &page))
+	if (pages > vs_places.data_pages || !find_pages((uint32_t)pages, &page))
 		return ENOMEM;
 	/* A process that died while giving pages back may have left them as they were: start from a hole, which reads zero. */
-	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(vs_seg->data_offset + page * VS_PAGE),
-			(off_t)(pages * VS_PAGE));
-	err = vs_segment_reserve(vs_seg->data_offset + page * VS_PAGE, pages * VS_PAGE);
+	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)page_offset(page), (off_t)(pages * VS_PAGE));
+	err = vs_segment_reserve(page_offset(page), pages * VS_PAGE);
 	if (err)
 		return err;
 	VS_POINT(pages_reserved);
@@ -465,34 +481,18 @@ int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes)
 	return 0;
 }
 
-static bool extent_sane(uint32_t page, uint32_t pages)
-{
-	return pages != 0 && page < vs_seg->data_pages && pages <= vs_seg->data_pages - page;
-}
-
 void vs_extent_free(struct vs_slot *slot)
 {
 	uint32_t page = slot->ext_page, pages = slot->ext_pages;
 
-	if (!extent_sane(page, pages))
+	if (!vs_extent_sane(page, pages))
 		return;
 	/* Hole first: a page is zero and unbacked whenever no slot names it. */
-	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(vs_seg->data_offset + page * VS_PAGE),
-			(off_t)(pages * VS_PAGE));
+	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)page_offset(page), (off_t)(pages * VS_PAGE));
 	VS_POINT(pages_punched);
 	vs_store(&slot->ext_pages, 0);
 	VS_POINT(pages_unnamed);
 	mark_pages(page, pages, false);
-}
-
-void *vs_extent(const struct vs_slot *slot, uint64_t *bytes)
-{
-	uint32_t pages = vs_load(&slot->ext_pages), page = slot->ext_page;
-
-	if (!extent_sane(page, pages))
-		return NULL;
-	*bytes = pages * VS_PAGE;
-	return vs_at(vs_seg->data_offset + page * VS_PAGE);
 }
 
 static void rebuild_page_map(void)
@@ -503,7 +503,7 @@ static void rebuild_page_map(void)
 	memset(vs_seg->page_map, 0, sizeof(vs_seg->page_map));
 	for (int t = 0; t < VS_TABLES; t++)
 		vs_for_each_slot ((enum vs_table)t, index, slot)
-			if (extent_sane(slot->ext_page, slot->ext_pages))
+			if (vs_extent_sane(slot->ext_page, slot->ext_pages))
 				mark_pages(slot->ext_page, slot->ext_pages, true);
 }
 

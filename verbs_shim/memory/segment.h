@@ -12,6 +12,14 @@
 /* The mapped segment, or NULL while this process is not attached. */
 extern struct vs_segment *vs_seg;
 
+/* Where its parts lie in this process. Worked out when it was mapped, so that nothing written into it later can move an access. */
+struct vs_places {
+	char *table[VS_TABLES];
+	char *data;
+	uint32_t data_pages;
+};
+extern struct vs_places vs_places;
+
 /* Map the fabric's segment, making it if there is none, and join it as a process of the fabric. Returns 0 or an errno value:
  * EPERM (directory or file of another owner or open to others), EPROTO (in use by another build), ENOMEM (file system full), or
  * what open and mmap say. Not reentrant: callers serialise. */
@@ -43,8 +51,22 @@ int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes);
 /* Give them back, to the segment and to the file system. Control lock held. */
 void vs_extent_free(struct vs_slot *slot);
 
+/* Does a slot that says so name pages inside the data region? */
+static inline bool vs_extent_sane(uint32_t page, uint32_t pages)
+{
+	return pages != 0 && page < vs_places.data_pages && pages <= vs_places.data_pages - page;
+}
+
 /* Where a slot's pages lie, and how many bytes; NULL when the slot names none or (hostile) names any outside the region. */
-void *vs_extent(const struct vs_slot *slot, uint64_t *bytes);
+static inline void *vs_extent(const struct vs_slot *slot, uint64_t *bytes)
+{
+	uint32_t pages = vs_load(&slot->ext_pages), page = vs_load_relaxed(&slot->ext_page);
+
+	if (!vs_extent_sane(page, pages))
+		return NULL;
+	*bytes = pages * VS_PAGE;
+	return vs_places.data + page * VS_PAGE;
+}
 
 static inline void *vs_at(uint64_t offset)
 {

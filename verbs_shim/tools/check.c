@@ -122,7 +122,7 @@ static bool claim_pages(uint64_t *seen, const struct vs_slot *slot, enum vs_tabl
 {
 	if (slot->ext_pages == 0)
 		return true;
-	if (slot->ext_page >= vs_seg->data_pages || slot->ext_pages > vs_seg->data_pages - slot->ext_page)
+	if (!vs_extent_sane(slot->ext_page, slot->ext_pages))
 		return fail("%s slot %u: pages outside the segment", vs_tables[t].name, i);
 	for (uint32_t p = slot->ext_page; p < slot->ext_page + slot->ext_pages; p++) {
 		if (seen[p / 64] >> (p % 64) & 1)
