@@ -268,6 +268,64 @@ TEST_F(QueueTest, AnSrqLeavesNoCompletions)
     EXPECT_TRUE(cq_empty(n.cq));
 }
 
+// ---- what a requester remembers of its peers ----
+
+TEST_F(QueueTest, OneSenderAndMoreSrqsThanItRemembers)
+{
+    Node n;
+    Xrcd x = make_xrcd(n.ctx);
+    Cq cq = make_cq(n.ctx);
+    Qp tgt = make_tgt(x), ini = make_qp(IBV_QPT_XRC_SEND, n.pd, n.cq);
+    connect(ini, n.lid, tgt, n.lid);
+    std::vector<Srq> srqs;
+    for (uint32_t i = 0; i < 40; i++)
+        srqs.push_back(make_xrc_srq(n.pd, x, cq, 1 + i % 3));
+    for (uint32_t round = 0; round < 3; round++)
+        for (uint32_t i = 0; i < srqs.size(); i++) {
+            ASSERT_EQ(post_recv(srqs[i], i, {n.sge(8 * i, 8)}), 0);
+            ASSERT_EQ(outcome(ini, Send(IBV_WR_SEND, {n.sge(1000, 8)}).to_srq(srq_num(srqs[i]))), IBV_WC_SUCCESS);
+            ASSERT_EQ(next_wc(cq).wr_id, i);
+        }
+    uint32_t gone = srq_num(srqs[7]);
+    srqs.erase(srqs.begin() + 7);
+    EXPECT_EQ(outcome(ini, Send(IBV_WR_SEND, {n.sge(1000, 8)}).to_srq(gone)), IBV_WC_REM_INV_RD_REQ_ERR);
+}
+
+// QP numbers come again: the peer of the same number is another one, with other queues.
+TEST_F(QueueTest, APeerMadeAnewUnderItsOldNumberIsAnotherOne)
+{
+    Node n;
+    Cq first = make_cq(n.ctx), second = make_cq(n.ctx);
+    auto attr = qp_attr(IBV_QPT_RC, n.pd, n.cq);
+    attr.recv_cq = first;
+    Qp a = make_qp(IBV_QPT_RC, n.pd, n.cq), b(ibv_create_qp_ex(n.ctx, &attr));
+    Path p;
+    connect(a, n.lid, b, n.lid, p);
+    ASSERT_EQ(post_recv(b, 1, {n.sge(0, 64)}), 0);
+    ASSERT_EQ(outcome(a, Send(IBV_WR_SEND, {n.sge(64, 64)})), IBV_WC_SUCCESS);
+    EXPECT_EQ(next_wc(first).wr_id, 1u);
+    const uint32_t number = b->qp_num;
+    b = Qp();
+    attr.recv_cq = second;
+    attr.cap.max_recv_wr = 1;
+    for (int i = 0; i < 200000 && (!b || b->qp_num != number); i++) {
+        b = Qp();
+        b = Qp(ibv_create_qp_ex(n.ctx, &attr));
+        ASSERT_TRUE(b);
+    }
+    ASSERT_EQ(b->qp_num, number);
+    p.qpn = a->qp_num;
+    p.lid = n.lid;
+    p.psn++;
+    bring_up(b, p);
+    ASSERT_EQ(post_recv(b, 2, {n.sge(128, 64)}), 0);
+    memset(&n.mem[64], 'x', 64);
+    EXPECT_EQ(outcome(a, Send(IBV_WR_SEND, {n.sge(64, 64)})), IBV_WC_SUCCESS);
+    EXPECT_EQ(next_wc(second).wr_id, 2u);
+    EXPECT_EQ(n.mem[128], 'x');
+    EXPECT_TRUE(cq_empty(first));
+}
+
 TEST_F(QueueTest, TheSendersErrorReachesNobodyElsesQueue)
 {
     Node a, b;

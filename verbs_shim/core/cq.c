@@ -135,22 +135,19 @@ struct ibv_cq_ex *vs_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
 
 /* ---- resizing: producers stay out while the ring moves ---- */
 
-bool vs_cq_resizing(uint32_t cq_id)
+bool vs_cq_resizing_slow(uint32_t cq_id)
 {
-	const struct vs_cq_shm *shm;
+	const struct vs_cq_shm *shm = cq_id ? vs_slot_get(VS_CQ, cq_id) : NULL;
 
-	if (vs_load_relaxed(&vs_seg->resizes) == 0)
-		return false;
-	shm = cq_id ? vs_slot_get(VS_CQ, cq_id) : NULL;
 	return shm && vs_load_relaxed(&shm->resizing);
 }
 
-struct vs_hazard *vs_enter_cqs(uint32_t a, uint32_t b)
+struct vs_hazard *vs_enter_cq(uint32_t cq_id)
 {
 	for (;;) {
 		struct vs_hazard *h = vs_enter();
 
-		if (!vs_cq_resizing(a) && !vs_cq_resizing(b))
+		if (!vs_cq_resizing(cq_id))
 			return h;
 		vs_exit(h);
 		sched_yield();
@@ -309,6 +306,17 @@ static void notify(struct vs_cq_shm *shm, uint32_t cq_id, const struct vs_cqe *c
 		vs_process_wake(proc);
 }
 
+static bool push(struct vs_cq_shm *shm, struct vs_cqe *ring, uint32_t entries, uint32_t cq_id, const struct vs_cqe *cqe)
+{
+	if (vs_ring_push(&shm->ring, ring, entries, cqe)) {
+		notify(shm, cq_id, cqe);
+		return true;
+	}
+	if (vs_exchange(&shm->error, 1) == 0)
+		vs_event_send(shm->s.owner, IBV_EVENT_CQ_ERR, VS_CQ, cq_id, 0);
+	return false;
+}
+
 bool vs_cq_push(uint32_t cq_id, const struct vs_cqe *cqe)
 {
 	struct vs_cq_shm *shm = vs_slot_get(VS_CQ, cq_id);
@@ -322,13 +330,12 @@ bool vs_cq_push(uint32_t cq_id, const struct vs_cqe *cqe)
 	ring = vs_extent(&shm->s, &bytes);
 	if (!ring || entries == 0 || (entries & (entries - 1)) || entries > bytes / sizeof(*ring))
 		return true;
-	if (!vs_ring_push(&shm->ring, ring, entries, cqe)) {
-		if (vs_exchange(&shm->error, 1) == 0)
-			vs_event_send(shm->s.owner, IBV_EVENT_CQ_ERR, VS_CQ, cq_id, 0);
-		return false;
-	}
-	notify(shm, cq_id, cqe);
-	return true;
+	return push(shm, ring, entries, cq_id, cqe);
+}
+
+bool vs_cq_push_own(struct vs_cq *cq, const struct vs_cqe *cqe)
+{
+	return push(cq->shm, vs_load_relaxed(&cq->ring), vs_load_relaxed(&cq->entries), cq->id, cqe);
 }
 
 bool vs_cq_mark_unread(struct vs_cq *cq, uint32_t rq, const struct vs_posted_recv *posted, uint32_t pool_entries, uint64_t *unread)

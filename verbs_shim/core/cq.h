@@ -14,11 +14,17 @@ struct ibv_cq_ex *vs_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
 /* Give the CQ room for cqe completions at least; unread ones stay. EINVAL: out of range, or less than are unread. ENOMEM. */
 int vs_resize_cq(struct ibv_cq *cq, int cqe);
 
-/* Enter the data path while none of these CQs (ids; 0: none) is being resized. */
-struct vs_hazard *vs_enter_cqs(uint32_t a, uint32_t b);
+/* Is this CQ (id; 0: none) being resized? Then leave the data path and come again. Seeing that no resize is under way any more, one also
+ * sees what the last one did. */
+bool vs_cq_resizing_slow(uint32_t cq_id);
 
-/* Is this CQ being resized? Then leave the data path and come again. */
-bool vs_cq_resizing(uint32_t cq_id);
+static inline bool vs_cq_resizing(uint32_t cq_id)
+{
+	return vs_load(&vs_seg->resizes) && vs_cq_resizing_slow(cq_id);
+}
+
+/* Enter the data path while this CQ (id; 0: none) is not being resized. */
+struct vs_hazard *vs_enter_cq(uint32_t cq_id);
 
 /* What the HCA layer adds to a CQ made by ibv_create_cq_ex; set once. */
 extern void (*vs_cq_init_ex)(struct vs_cq *cq, uint64_t wc_flags);
@@ -32,6 +38,9 @@ int vs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 /* Deliver a completion into the CQ with this id, whoever owns it; one that nobody has any more swallows it. false: overrun, and the
  * owner is told (IBV_EVENT_CQ_ERR); the caller moves the QP to ERR. Inside the data path. */
 bool vs_cq_push(uint32_t cq_id, const struct vs_cqe *cqe);
+
+/* The same for a CQ of this process that something alive uses, entered with vs_enter_cq: its ring is known. */
+bool vs_cq_push_own(struct vs_cq *cq, const struct vs_cqe *cqe);
 
 /* Set the bits of the WQEs of queue rq (as in vs_cqe) whose completions lie unread in this CQ. false: the program is just reading it,
  * nothing was set. */

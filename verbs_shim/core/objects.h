@@ -161,6 +161,24 @@ struct vs_peer {
 	struct vs_port_shm *port; /* where they arrive */
 };
 
+/* Where messages for a QP or SRQ go. Nothing of it changes while the queue's object lives, nor while the QP does that they come through: a
+ * requester keeps what it has found and checked, and looks again when one of these has another life. */
+struct vs_target {
+	const struct vs_slot *slot; /* of the queue's object */
+	uint32_t word;              /* of that slot, */
+	const struct vs_qp_shm *peer; /* the QP it was found through; NULL: nothing is known */
+	uint32_t peer_word;         /* of its slot */
+	uint32_t srqn;              /* that the request named; 0 where it names none */
+	struct vs_rq_view view;
+	uint32_t owner; /* process id */
+	uint32_t pd;      /* of the WQEs' keys */
+	uint32_t rdma_pd; /* of remote keys: the SRQ's under XRC, else the QP's */
+	uint32_t cq;
+	uint32_t rq; /* as in vs_cqe */
+	struct vs_srq_shm *srq;
+	uint32_t srq_id;
+};
+
 /* Where a part of a peer's region lies in this process, or that it lies nowhere: core/window.c. */
 struct vs_window {
 	uint32_t key;   /* of the region; 0: nothing is known */
@@ -173,6 +191,7 @@ struct vs_window {
 };
 
 #define VS_WINDOWS 16u /* of a QP; power of two */
+#define VS_TARGETS 16u /* likewise: SRQs that its messages go to in turn */
 
 struct vs_qp {
 	union {
@@ -195,6 +214,7 @@ struct vs_qp {
 	struct vs_recvq rq;
 	struct vs_peer peer;
 	struct vs_window windows[VS_WINDOWS]; /* under lock */
+	struct vs_target targets[VS_TARGETS]; /* likewise */
 	struct vs_reported reported;
 	bool has_wr_hooks; /* created for ibv_wr_* */
 	bool no_own_mcast; /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB: it gets no copy of what it sends itself */
@@ -262,10 +282,10 @@ static inline struct vs_qp *vs_qp(struct ibv_qp *p)
 }
 
 /* This process's objects by slot number; written under vs_objects_lock, read by their users without. */
-extern struct vs_qp *vs_local_qp[];
+extern VS_HIDDEN struct vs_qp *vs_local_qp[];
 extern struct vs_qp *vs_local_qp_ref[];
-extern struct vs_srq *vs_local_srq[];
-extern struct vs_cq *vs_local_cq[];
+extern VS_HIDDEN struct vs_srq *vs_local_srq[];
+extern VS_HIDDEN struct vs_cq *vs_local_cq[];
 extern pthread_mutex_t vs_objects_lock;
 extern struct vs_context *vs_contexts;
 extern struct vs_cq *vs_channel_cqs;

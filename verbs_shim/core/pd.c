@@ -153,27 +153,18 @@ static int check_region(void *addr, size_t length, uint64_t iova, unsigned acces
 	return 0;
 }
 
-struct own_region {
-	uint64_t addr, length;
-	uint32_t id; /* 0: none; written last, cleared first */
-};
+struct vs_own_region vs_own_regions[1u << 18]; /* pages are touched as regions are made */
 
-static struct own_region own_regions[1u << 18]; /* by slot number; pages are touched as regions are made */
-
-static void record_region(uint32_t id, uint64_t addr, uint64_t length)
+static void record_region(const struct vs_mr *mr, uint32_t pd, uint64_t iova, unsigned access)
 {
-	struct own_region *own = &own_regions[vs_slot_index(VS_MR, id)];
+	struct vs_own_region *own = &vs_own_regions[vs_slot_index(VS_MR, mr->id)];
 
-	own->addr = addr;
-	own->length = length;
-	vs_store(&own->id, id);
-}
-
-bool vs_own_range(uint32_t key, uint64_t addr, uint64_t length)
-{
-	const struct own_region *own = &own_regions[vs_slot_index(VS_MR, key)];
-
-	return vs_load(&own->id) == key && addr >= own->addr && length <= own->length && addr - own->addr <= own->length - length;
+	vs_store_relaxed(&own->addr, (uintptr_t)mr->ibv.addr);
+	vs_store_relaxed(&own->length, mr->ibv.length);
+	vs_store_relaxed(&own->iova, iova);
+	vs_store_relaxed(&own->pd, pd);
+	vs_store_relaxed(&own->access, access);
+	vs_store(&own->id, mr->id);
 }
 
 /* Until nobody can be inside it any more. */
@@ -188,7 +179,7 @@ static void retire_region(uint32_t id)
 	vs_control_lock();
 	vs_slot_retire(VS_MR, index);
 	vs_control_unlock();
-	vs_store(&own_regions[index].id, 0);
+	vs_store(&vs_own_regions[index].id, 0);
 	vs_quiesce();
 	vs_window_unmap(shared);
 	vs_control_lock();
@@ -221,7 +212,7 @@ static int make_region(struct vs_mr *mr, uint32_t pd, uint64_t iova, unsigned ac
 			shm->backing = shared->backing;
 		vs_slot_publish(VS_MR, index);
 		mr->id = vs_slot_id(VS_MR, index);
-		record_region(mr->id, (uintptr_t)mr->ibv.addr, mr->ibv.length);
+		record_region(mr, pd, iova, access);
 	}
 	vs_control_unlock();
 	if (err) {
@@ -238,12 +229,16 @@ static int make_region(struct vs_mr *mr, uint32_t pd, uint64_t iova, unsigned ac
 static void change_rights(uint32_t index, uint32_t pd, unsigned access)
 {
 	struct vs_mr_shm *shm = vs_slot_at(VS_MR, index);
+	struct vs_own_region *own = &vs_own_regions[index];
 
 	vs_store(&shm->access, 0);
+	vs_store(&own->access, 0);
 	vs_quiesce();
 	vs_control_lock();
 	vs_store(&shm->pd, pd);
+	vs_store(&own->pd, pd);
 	vs_store(&shm->access, access);
+	vs_store(&own->access, access);
 	vs_control_unlock();
 }
 

@@ -26,9 +26,31 @@ struct ibv_mr *vs_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t 
 /* ibv_rereg_mr, an errno value in place of its error codes; the region is as it was after an error. Other memory means other keys. */
 int vs_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, unsigned access);
 
-/* Is [addr, addr + length) inside the region of this process with this key, by the process's own record? What the segment says of a
- * region, others can write; our own memory is only touched where we ourselves registered it. */
-bool vs_own_range(uint32_t key, uint64_t addr, uint64_t length);
+/* This process's own record of its regions, by slot number: what the segment says of them, others can write, and our own memory is only
+ * touched where we ourselves registered it. */
+struct vs_own_region {
+	uint64_t addr, length, iova;
+	uint32_t pd, access;
+	uint32_t id; /* 0: none; written last, cleared first */
+};
+extern VS_HIDDEN struct vs_own_region vs_own_regions[];
+
+/* Does the region of this process with this key lie in pd, cover [addr, addr + length) of its I/O addresses and allow access? *at is then
+ * the address. */
+static inline bool vs_own_key(uint32_t key, uint32_t pd, uint64_t addr, uint64_t length, unsigned access, uint64_t *at)
+{
+	const struct vs_own_region *own = &vs_own_regions[vs_slot_index(VS_MR, key)];
+	uint64_t base, bytes;
+
+	if (vs_load(&own->id) != key || vs_load_relaxed(&own->pd) != pd || (vs_load_relaxed(&own->access) & access) != access)
+		return false;
+	base = vs_load_relaxed(&own->iova);
+	bytes = vs_load_relaxed(&own->length);
+	if (addr < base || length > bytes || addr - base > bytes - length)
+		return false;
+	*at = vs_load_relaxed(&own->addr) + (addr - base);
+	return true;
+}
 
 /* Returns once no peer can be inside the memory any more. */
 int vs_dereg_mr(struct ibv_mr *mr);

@@ -293,13 +293,6 @@ int vs_fabric_numa_node(uint32_t nth)
 	return nodes ? (int)in_turn(nth, nodes) : -1;
 }
 
-uint32_t vs_fabric_max_msg(void)
-{
-	uint32_t most = vs_load_relaxed(&vs_seg->topology_max_msg);
-
-	return most < VS_MAX_MSG ? most : VS_MAX_MSG;
-}
-
 struct vs_port_shm *vs_fabric_port(const struct vs_hca_shm *hca, uint32_t num)
 {
 	if (!hca || num < 1 || num > hca->num_ports || num > VS_MAX_PORTS)

@@ -39,7 +39,12 @@ void vs_fabric_unplugged(void);
 int vs_fabric_numa_node(uint32_t nth);
 
 /* Bytes of the longest message that ports carry. */
-uint32_t vs_fabric_max_msg(void);
+static inline uint32_t vs_fabric_max_msg(void)
+{
+	uint32_t most = vs_load_relaxed(&vs_seg->topology_max_msg);
+
+	return most < VS_MAX_MSG ? most : VS_MAX_MSG;
+}
 
 /* Port num (1..) of an HCA, or NULL. */
 struct vs_port_shm *vs_fabric_port(const struct vs_hca_shm *hca, uint32_t num);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 
 #include "core/event.h"
 
@@ -35,12 +36,10 @@ enum vs_verdict vs_refuse(struct vs_request *req, struct vs_qp_shm *peer, enum v
 static struct vs_cqe receive_cqe(const struct vs_request *req, uint8_t opcode)
 {
 	const struct vs_qp_shm *me = req->from->shm;
-	bool imm = req->wr->opcode == IBV_WR_SEND_WITH_IMM || req->wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-
 	return (struct vs_cqe){
 		.opcode = opcode,
 		.status = IBV_WC_SUCCESS,
-		.wc_flags = imm ? IBV_WC_WITH_IMM : 0,
+		.wc_flags = vs_op_is(req->wr->opcode, VS_OP_IMMEDIATE) ? IBV_WC_WITH_IMM : 0,
 		.qpn = me->dest_qpn,
 		.byte_len = req->wr->length,
 		.imm = req->wr->imm,
@@ -81,21 +80,36 @@ static enum vs_verdict finish_recv(struct vs_request *req, struct vs_qp_shm *pee
 
 /* ---- SEND ---- */
 
-static enum vs_verdict place_message(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t, struct vs_taken *taken)
+static void gather(char *to, const struct vs_local *from, uint32_t length)
+{
+	for (unsigned i = 0; i < from->n && length > 0; i++) {
+		uint32_t n = from->iov[i].iov_len < length ? (uint32_t)from->iov[i].iov_len : length;
+
+		memcpy(to, from->iov[i].iov_base, n);
+		to += n;
+		length -= n;
+	}
+}
+
+/* The payload, or where the receiver's poll finds it. 0, EFAULT, ESRCH. */
+static int place_payload(struct vs_request *req, const struct vs_target *t, const struct vs_taken *taken, struct vs_cqe *cqe)
+{
+	const struct vs_local *from = req->local;
+	uint32_t length = req->wr->length;
+
+	if (length > t->view.bounce)
+		return vs_place(req->from, t->owner, true, taken->sge, taken->num_sge, from->iov, from->n, length);
+	gather(vs_rq_bounce(&t->view, taken->wqe), from, length);
+	cqe->bounced = 1;
+	VS_POINT(send_bounced);
+	return 0;
+}
+
+static enum vs_verdict place_message(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t, struct vs_taken *taken)
 {
 	struct vs_cqe cqe = receive_cqe(req, IBV_WC_RECV);
-	uint32_t length = req->wr->length;
-	int err = 0;
+	int err = place_payload(req, t, taken, &cqe);
 
-	if (length <= t->view.bounce) {
-		struct iovec bounce = { vs_rq_bounce(&t->view, taken->wqe), length };
-
-		vs_copy_ranges(&bounce, 1, req->local->iov, req->local->n, length);
-		cqe.bounced = 1;
-		VS_POINT(send_bounced);
-	} else {
-		err = vs_place(req->from, t->owner, true, taken->sge, taken->num_sge, req->local->iov, req->local->n, length);
-	}
 	VS_POINT(send_placed);
 	if (err == ESRCH) {
 		vs_rq_give_back(&t->view, taken->wqe);
@@ -106,7 +120,7 @@ static enum vs_verdict place_message(struct vs_request *req, struct vs_qp_shm *p
 	return finish_recv(req, peer, t, taken, &cqe);
 }
 
-static enum vs_verdict respond_send(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t)
+static enum vs_verdict respond_send(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t)
 {
 	struct vs_taken taken;
 
@@ -145,7 +159,7 @@ static enum vs_verdict move_rdma(struct vs_request *req, struct vs_qp_shm *peer,
 	return err ? vs_refuse(req, peer, VS_NAK_OP) : VS_ACK;
 }
 
-static enum vs_verdict respond_rdma(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t, bool write)
+static enum vs_verdict respond_rdma(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t, bool write)
 {
 	struct vs_sge remote;
 	enum vs_verdict v = check_remote(req, peer, t, write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ, &remote);
@@ -155,7 +169,7 @@ static enum vs_verdict respond_rdma(struct vs_request *req, struct vs_qp_shm *pe
 	return move_rdma(req, peer, t, write, &remote);
 }
 
-static enum vs_verdict respond_write_imm(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t)
+static enum vs_verdict respond_write_imm(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t)
 {
 	struct vs_cqe cqe = receive_cqe(req, IBV_WC_RECV_RDMA_WITH_IMM);
 	struct vs_sge remote;
@@ -243,7 +257,7 @@ bool vs_replay_atomic(struct vs_request *req, const struct vs_qp_shm *peer)
 	return false;
 }
 
-static enum vs_verdict respond_atomic(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t)
+static enum vs_verdict respond_atomic(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *t)
 {
 	struct vs_proc_shm *proc = vs_process(t->owner);
 	struct vs_sge remote;
@@ -276,7 +290,7 @@ static enum vs_verdict respond_atomic(struct vs_request *req, struct vs_qp_shm *
 
 /* ---- the table of operations ---- */
 
-enum vs_verdict vs_execute(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *target)
+enum vs_verdict vs_execute(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *target)
 {
 	switch (req->wr->opcode) {
 	case IBV_WR_SEND:

@@ -5,7 +5,7 @@
 #include "hca/hca.h"
 
 /* Carry out req at peer, whose messages go to target. Inside the data path. */
-enum vs_verdict vs_execute(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *target);
+enum vs_verdict vs_execute(struct vs_request *req, struct vs_qp_shm *peer, const struct vs_target *target);
 
 /* A class-C error: peer goes to ERR and its holders are told; its owner's engine flushes its queues. Returns verdict. */
 enum vs_verdict vs_refuse(struct vs_request *req, struct vs_qp_shm *peer, enum vs_verdict verdict);

@@ -17,6 +17,7 @@
 #include <sys/uio.h>
 
 #include "core/objects.h"
+#include "core/pd.h"
 #include "core/qp.h"
 
 /* Let core/ and the engine call up into this layer; once. */
@@ -29,13 +30,33 @@ int vs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_rec
 int vs_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 
 /* 0, or why nothing may be posted to this QP now: EOPNOTSUPP (a TGT), EIO (forked child), EINVAL (before RTS). */
-int vs_post_allowed(const struct vs_qp *qp);
+static inline int vs_post_allowed(const struct vs_qp *qp)
+{
+	enum ibv_qp_state state = vs_qp_state(qp);
+
+	VS_MAY_REFUSE(post_send);
+	if (!qp->sq.ring)
+		return EOPNOTSUPP; /* a TGT QP only receives */
+	if (!vs_me)
+		return EIO; /* in a forked child the HCA is the parent's */
+	return state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR ? EINVAL : 0;
+}
 
 /* Carry out what was put into the send queue; true if something must wait: call vs_timer_add after unlocking. The QP's lock is held. */
 bool vs_post_run(struct vs_qp *qp);
 
-/* READ and atomics. */
-bool vs_op_returns_data(uint8_t opcode);
+/* Kinds of operation, as sets of opcodes. */
+#define VS_OP(x) (1u << IBV_WR_##x)
+#define VS_OP_SENDS (VS_OP(SEND) | VS_OP(SEND_WITH_IMM))
+#define VS_OP_WRITES (VS_OP(RDMA_WRITE) | VS_OP(RDMA_WRITE_WITH_IMM))
+#define VS_OP_ATOMICS (VS_OP(ATOMIC_CMP_AND_SWP) | VS_OP(ATOMIC_FETCH_AND_ADD))
+#define VS_OP_RETURN_DATA (VS_OP(RDMA_READ) | VS_OP_ATOMICS)
+#define VS_OP_IMMEDIATE (VS_OP(SEND_WITH_IMM) | VS_OP(RDMA_WRITE_WITH_IMM))
+
+static inline bool vs_op_is(uint32_t opcode, uint32_t set)
+{
+	return set >> opcode & 1;
+}
 
 /* ibv_create_cq_ex's poll session and read hooks. */
 void vs_poll_ex_init(struct vs_cq *cq, uint64_t wc_flags);
@@ -49,7 +70,12 @@ bool vs_poll_next(struct vs_cq *cq, struct ibv_wc *wc);
 void vs_requester_run(struct vs_qp *qp, uint64_t now);
 
 /* Is the QP in a state in which whatever is posted to send is flushed: ERR, SQE? */
-bool vs_requester_flushes(const struct vs_qp *qp);
+static inline bool vs_requester_flushes(const struct vs_qp *qp)
+{
+	enum ibv_qp_state state = vs_qp_state(qp);
+
+	return state == IBV_QPS_ERR || state == IBV_QPS_SQE;
+}
 
 /* Complete everything outstanding with WR_FLUSH_ERR. The QP's lock is held. */
 void vs_requester_flush(struct vs_qp *qp);
@@ -60,12 +86,11 @@ bool vs_requester_flush_by_number(uint32_t qpn); /* false: its lock is taken, tr
 /* What core/ asks for when a QP changes state. */
 extern const struct vs_qp_ops vs_requester_ops;
 
-/* Bytes a WR moves locally, as memory ranges of this process. 0, or the completion status that the local check gives. */
+/* Bytes a WR moves locally, as memory ranges of this process. */
 struct vs_local {
 	struct iovec iov[VS_MAX_SGE];
 	unsigned n;
 };
-int vs_local_ranges(const struct vs_qp *qp, const struct vs_send *wr, struct vs_local *out);
 
 /* Complete the WR at position pos. */
 void vs_complete_send(struct vs_qp *qp, uint64_t pos, uint8_t status);
@@ -125,18 +150,7 @@ enum vs_verdict vs_ud_send(struct vs_request *req);
 
 /* ---- receive queues as targets ---- */
 
-/* Where messages for a QP or SRQ go. */
-struct vs_target {
-	struct vs_rq_view view;
-	uint32_t owner; /* process id */
-	uint32_t pd;      /* of the WQEs' keys */
-	uint32_t rdma_pd; /* of remote keys: the SRQ's under XRC, else the QP's */
-	uint32_t cq;
-	uint32_t rq; /* as in vs_cqe */
-	struct vs_srq_shm *srq;
-	uint32_t srq_id;
-};
-
+/* Fill in where messages for a QP or SRQ go; false: nowhere. */
 bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target *t);
 bool vs_target_of_srq(struct vs_srq_shm *srq, uint32_t srq_id, struct vs_target *t);
 
@@ -150,7 +164,7 @@ struct vs_taken {
 };
 
 /* false: none posted. */
-bool vs_take(struct vs_target *t, struct vs_taken *taken);
+bool vs_take(const struct vs_target *t, struct vs_taken *taken);
 
 /* Are the keys of a taken WQE good? Turns its addresses into the owner's. */
 bool vs_taken_valid(const struct vs_target *t, struct vs_taken *taken);
@@ -158,10 +172,9 @@ bool vs_taken_valid(const struct vs_target *t, struct vs_taken *taken);
 /* Deliver its completion; cqe holds what the caller knows of the message. false: the CQ overran. */
 bool vs_complete_recv(const struct vs_target *t, const struct vs_taken *taken, struct vs_cqe *cqe);
 
-/* The MR behind a key, if it lies in pd, belongs to owner, covers [addr, addr + length) of its I/O addresses and allows
- * access; else NULL. *at is the address in the owner's space. */
-const struct vs_mr_shm *vs_check_key(uint32_t key, uint32_t owner, uint32_t pd, uint64_t addr, uint64_t length, unsigned access,
-				     uint64_t *at);
+/* Does the MR behind a key lie in pd, belong to owner, cover [addr, addr + length) of its I/O addresses and allow access? *at is then the
+ * address in the owner's space. */
+bool vs_check_key(uint32_t key, uint32_t owner, uint32_t pd, uint64_t addr, uint64_t length, unsigned access, uint64_t *at);
 
 /* ---- placing ---- */
 

@@ -61,9 +61,11 @@ static void copy_in_order(char *dst, const char *src, uint64_t n)
 {
 	uint64_t tail = n >= 8 ? 8 : n, head = n - tail, word;
 
-	memcpy(dst, src, head);
-	dst += head;
-	src += head;
+	if (head) {
+		memcpy(dst, src, head);
+		dst += head;
+		src += head;
+	}
 	if (tail == 8 && (uintptr_t)dst % 8 == 0) {
 		memcpy(&word, src, 8);
 		vs_store((uint64_t *)(void *)dst, word);
@@ -78,6 +80,10 @@ uint64_t vs_copy_ranges(const struct iovec *dst, unsigned num_dst, const struct 
 	unsigned d = 0, s = 0;
 	uint64_t d_off = 0, s_off = 0, done = 0;
 
+	if (num_dst && num_src && dst->iov_len >= length && src->iov_len >= length) { /* as nearly always */
+		copy_in_order(dst->iov_base, src->iov_base, length);
+		return length;
+	}
 	while (done < length && d < num_dst && s < num_src) {
 		uint64_t n = dst[d].iov_len - d_off;
 

@@ -7,7 +7,7 @@
 
 /* ---- the payload of a small message, from the segment to where it was posted ---- */
 
-static void copy_bounced(struct vs_recvq *rq, uint32_t pd, const struct vs_cqe *cqe)
+static void copy_bounced(const struct vs_recvq *rq, uint32_t pd, const struct vs_cqe *cqe)
 {
 	const struct vs_posted_recv *p = &rq->posted[cqe->wqe];
 	const char *from = vs_rq_bounce(&rq->view, cqe->wqe);
@@ -18,7 +18,7 @@ static void copy_bounced(struct vs_recvq *rq, uint32_t pd, const struct vs_cqe *
 		uint64_t at;
 
 		/* The region may be gone since the HCA looked; then so is the buffer. */
-		if (vs_check_key(p->sge[i].lkey, vs_me_id, pd, p->sge[i].addr, n, IBV_ACCESS_LOCAL_WRITE, &at))
+		if (vs_own_key(p->sge[i].lkey, pd, p->sge[i].addr, n, IBV_ACCESS_LOCAL_WRITE, &at))
 			memcpy((void *)(uintptr_t)at, from, n);
 		from += n;
 		left -= n;

@@ -6,69 +6,62 @@
 #include "core/qp.h"
 #include "core/shadow.h"
 
-#define OP(x) (1u << IBV_WR_##x)
-#define OP_ATOMIC (OP(ATOMIC_CMP_AND_SWP) | OP(ATOMIC_FETCH_AND_ADD))
-#define OP_RETURNS_DATA (OP(RDMA_READ) | OP_ATOMIC)
-
 /* Which operations each QP type can send: the rest is refused when posted. */
-static uint32_t operations(enum ibv_qp_type type)
-{
-	switch (type) {
-	case IBV_QPT_RC:
-	case IBV_QPT_XRC_SEND:
-		return OP(SEND) | OP(SEND_WITH_IMM) | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(RDMA_READ) | OP(ATOMIC_CMP_AND_SWP) |
-		       OP(ATOMIC_FETCH_AND_ADD);
-	case IBV_QPT_UC:
-		return OP(SEND) | OP(SEND_WITH_IMM) | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM);
-	case IBV_QPT_UD:
-		return OP(SEND) | OP(SEND_WITH_IMM);
-	default:
-		return 0;
-	}
-}
+static const uint32_t operations[] = {
+	[IBV_QPT_RC] = VS_OP_SENDS | VS_OP_WRITES | VS_OP_RETURN_DATA,
+	[IBV_QPT_UC] = VS_OP_SENDS | VS_OP_WRITES,
+	[IBV_QPT_UD] = VS_OP_SENDS,
+	[IBV_QPT_XRC_SEND] = VS_OP_SENDS | VS_OP_WRITES | VS_OP_RETURN_DATA,
+};
 
 static int check_wr(const struct vs_qp *qp, const struct ibv_send_wr *wr)
 {
 	const unsigned known = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-	if ((unsigned)wr->opcode >= 32 || !(operations(qp->ibv.qp_type) & 1u << wr->opcode))
+	if ((unsigned)wr->opcode >= 32 || !(operations[qp->ibv.qp_type] & 1u << wr->opcode))
 		return EINVAL;
 	if (wr->send_flags & ~known)
 		return EINVAL;
-	if ((OP_ATOMIC & 1u << wr->opcode) && vs_hidden(VS_CAP_ATOMICS))
+	if (vs_op_is(wr->opcode, VS_OP_ATOMICS) && vs_hidden(VS_CAP_ATOMICS))
 		return EINVAL;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->sq.max_sge)
 		return ENOMEM; /* as mlx4 and mlx5 */
-	if ((wr->send_flags & IBV_SEND_INLINE) && (OP_RETURNS_DATA & 1u << wr->opcode))
+	if ((wr->send_flags & IBV_SEND_INLINE) && vs_op_is(wr->opcode, VS_OP_RETURN_DATA))
 		return EINVAL;
 	if (qp->sq.head - vs_load(&qp->sq.tail) >= qp->sq.max_wr)
 		return ENOMEM;
 	return 0;
 }
 
+static uint64_t total_length(const struct ibv_send_wr *wr)
+{
+	uint64_t total = 0;
+
+	for (int i = 0; i < wr->num_sge; i++)
+		total += wr->sg_list[i].length;
+	return total;
+}
+
 static int copy_inline(const struct vs_qp *qp, struct vs_send *s, const struct ibv_send_wr *wr)
 {
-	uint32_t at = 0;
+	char *to = s->inline_data;
 
 	if (s->length > qp->sq.max_inline)
 		return ENOMEM;
 	for (int i = 0; i < wr->num_sge; i++) {
-		memcpy(s->inline_data + at, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
-		at += wr->sg_list[i].length;
+		memcpy(to, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+		to += wr->sg_list[i].length;
 	}
+	s->num_sge = 0;
 	return 0;
 }
 
-static uint64_t copy_list(struct vs_send *s, const struct ibv_send_wr *wr)
+static int copy_list(struct vs_send *s, const struct ibv_send_wr *wr)
 {
-	uint64_t total = 0;
-
-	for (int i = 0; i < wr->num_sge; i++) {
+	for (int i = 0; i < wr->num_sge; i++)
 		s->sge[i] = (struct vs_sge){ wr->sg_list[i].addr, wr->sg_list[i].length, wr->sg_list[i].lkey };
-		total += wr->sg_list[i].length;
-	}
 	s->num_sge = (uint16_t)wr->num_sge;
-	return total;
+	return 0;
 }
 
 static void copy_target(const struct vs_qp *qp, struct vs_send *s, const struct ibv_send_wr *wr)
@@ -79,7 +72,7 @@ static void copy_target(const struct vs_qp *qp, struct vs_send *s, const struct 
 		s->remote_qkey = wr->wr.ud.remote_qkey;
 		return;
 	}
-	if (OP_ATOMIC & 1u << wr->opcode) {
+	if (vs_op_is(wr->opcode, VS_OP_ATOMICS)) {
 		s->remote_addr = wr->wr.atomic.remote_addr;
 		s->rkey = wr->wr.atomic.rkey;
 		s->compare_add = wr->wr.atomic.compare_add;
@@ -101,7 +94,7 @@ static int enqueue(struct vs_qp *qp, const struct ibv_send_wr *wr)
 	if (err)
 		return err;
 	vs_shadow_check(wr->sg_list, wr->num_sge);
-	total = copy_list(s, wr);
+	total = total_length(wr);
 	s->length = total > UINT32_MAX ? UINT32_MAX : (uint32_t)total; /* beyond any message limit: LOC_LEN_ERR when carried out */
 	s->wr_id = wr->wr_id;
 	s->imm = wr->imm_data;
@@ -109,39 +102,20 @@ static int enqueue(struct vs_qp *qp, const struct ibv_send_wr *wr)
 	s->flags = (uint8_t)wr->send_flags;
 	s->started = s->late = 0;
 	copy_target(qp, s, wr);
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		err = copy_inline(qp, s, wr);
-		if (err)
-			return err;
-	}
+	err = wr->send_flags & IBV_SEND_INLINE ? copy_inline(qp, s, wr) : copy_list(s, wr);
+	if (err)
+		return err;
 	vs_store(&qp->sq.head, qp->sq.head + 1);
 	return 0;
-}
-
-int vs_post_allowed(const struct vs_qp *qp)
-{
-	enum ibv_qp_state state = vs_qp_state(qp);
-
-	VS_MAY_REFUSE(post_send);
-	if (!qp->sq.ring)
-		return EOPNOTSUPP; /* a TGT QP only receives */
-	if (!vs_me)
-		return EIO; /* in a forked child the HCA is the parent's */
-	return state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR ? EINVAL : 0;
 }
 
 bool vs_post_run(struct vs_qp *qp)
 {
 	if (qp->sq.deadline == 0)
 		vs_requester_run(qp, 0);
-	if (vs_requester_flushes(qp))
+	else if (vs_requester_flushes(qp))
 		vs_requester_flush(qp);
 	return qp->sq.exec != qp->sq.head && !vs_load_relaxed(&qp->waiting) && !vs_qp_lost(qp);
-}
-
-bool vs_op_returns_data(uint8_t opcode)
-{
-	return OP_RETURNS_DATA & 1u << opcode;
 }
 
 int vs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)

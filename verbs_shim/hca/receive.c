@@ -48,6 +48,8 @@ bool vs_target_of_srq(struct vs_srq_shm *srq, uint32_t srq_id, struct vs_target 
 	uint64_t bytes = 0;
 	void *pages = vs_extent(&srq->s, &bytes);
 
+	t->slot = &srq->s;
+	t->word = vs_load(&srq->s.word);
 	t->owner = srq->s.owner;
 	t->pd = t->rdma_pd = srq->pd;
 	t->cq = srq->cq;
@@ -72,6 +74,8 @@ bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target 
 		return true;
 	}
 	pages = vs_extent(&qp->s, &bytes);
+	t->slot = &qp->s;
+	t->word = vs_load(&qp->s.word);
 	t->owner = qp->s.owner;
 	t->pd = t->rdma_pd = qp->pd;
 	t->cq = qp->recv_cq;
@@ -81,7 +85,7 @@ bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target 
 	return pages && vs_rq_open(&t->view, (struct vs_rq *)(uintptr_t)&qp->rq, pages, bytes);
 }
 
-bool vs_take(struct vs_target *t, struct vs_taken *taken)
+bool vs_take(const struct vs_target *t, struct vs_taken *taken)
 {
 	const struct vs_wqe *wqe;
 
@@ -102,19 +106,22 @@ bool vs_take(struct vs_target *t, struct vs_taken *taken)
 	return true;
 }
 
-const struct vs_mr_shm *vs_check_key(uint32_t key, uint32_t owner, uint32_t pd, uint64_t addr, uint64_t length, unsigned access,
-				     uint64_t *at)
+bool vs_check_key(uint32_t key, uint32_t owner, uint32_t pd, uint64_t addr, uint64_t length, unsigned access, uint64_t *at)
 {
-	const struct vs_mr_shm *mr = vs_slot_get(VS_MR, key);
-	uint64_t base;
+	const struct vs_mr_shm *mr;
+	uint64_t base, bytes;
 
+	if (owner == vs_me_id)
+		return vs_own_key(key, pd, addr, length, access, at);
+	mr = vs_slot_get(VS_MR, key);
 	if (!mr || mr->s.owner != owner || vs_load_relaxed(&mr->pd) != pd || (vs_load_relaxed(&mr->access) & access) != access)
-		return NULL;
-	base = mr->iova;
-	if (addr < base || length > mr->length || addr - base > mr->length - length)
-		return NULL;
-	*at = mr->addr + (addr - base);
-	return owner == vs_me_id && !vs_own_range(key, *at, length) ? NULL : mr;
+		return false;
+	base = vs_load_relaxed(&mr->iova);
+	bytes = vs_load_relaxed(&mr->length);
+	if (addr < base || length > bytes || addr - base > bytes - length)
+		return false;
+	*at = vs_load_relaxed(&mr->addr) + (addr - base);
+	return true;
 }
 
 bool vs_taken_valid(const struct vs_target *t, struct vs_taken *taken)
@@ -146,7 +153,7 @@ static bool own_target(struct vs_qp *qp, struct vs_target *t)
 
 void vs_receive_flush(struct vs_qp *qp)
 {
-	struct vs_hazard *h = vs_enter_cqs(qp->recv_cq ? qp->recv_cq->id : 0, 0);
+	struct vs_hazard *h = vs_enter_cq(qp->recv_cq ? qp->recv_cq->id : 0);
 	struct vs_target t;
 	struct vs_taken taken;
 

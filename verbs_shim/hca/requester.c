@@ -14,14 +14,10 @@
 
 /* ---- local side of a WR ---- */
 
-static bool is_atomic(uint8_t opcode)
+/* 0, or the completion status that the local check gives. */
+static uint8_t local_ranges(const struct vs_qp *qp, const struct vs_send *wr, struct vs_local *out)
 {
-	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-int vs_local_ranges(const struct vs_qp *qp, const struct vs_send *wr, struct vs_local *out)
-{
-	unsigned access = vs_op_returns_data(wr->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0;
+	unsigned access = vs_op_is(wr->opcode, VS_OP_RETURN_DATA) ? IBV_ACCESS_LOCAL_WRITE : 0;
 
 	if (wr->flags & IBV_SEND_INLINE) {
 		out->iov[0] = (struct iovec){ wr->inline_data, wr->length };
@@ -35,7 +31,7 @@ int vs_local_ranges(const struct vs_qp *qp, const struct vs_send *wr, struct vs_
 
 		if (sge->length == 0)
 			continue;
-		if (!vs_check_key(sge->lkey, vs_me_id, qp->pd->id, sge->addr, sge->length, access, &at))
+		if (!vs_own_key(sge->lkey, qp->pd->id, sge->addr, sge->length, access, &at))
 			return IBV_WC_LOC_PROT_ERR;
 		out->iov[out->n++] = (struct iovec){ (void *)(uintptr_t)at, sge->length };
 	}
@@ -88,7 +84,7 @@ void vs_complete_send(struct vs_qp *qp, uint64_t pos, uint8_t status)
 
 	if (status == IBV_WC_SUCCESS && !(wr->flags & IBV_SEND_SIGNALED) && !qp->shm->sq_sig_all)
 		return; /* retired with a later one */
-	if (!vs_cq_push(qp->send_cq->id, &cqe))
+	if (!vs_cq_push_own(qp->send_cq, &cqe))
 		fail_overrun(qp);
 }
 
@@ -98,7 +94,7 @@ void vs_requester_flush(struct vs_qp *qp)
 
 	if (!qp->sq.ring || vs_qp_lost(qp))
 		return;
-	h = vs_enter_cqs(qp->send_cq->id, 0);
+	h = vs_enter_cq(qp->send_cq->id);
 	while (qp->sq.exec != qp->sq.head)
 		vs_complete_send(qp, qp->sq.exec++, IBV_WC_WR_FLUSH_ERR);
 	vs_exit(h);
@@ -119,7 +115,7 @@ static bool stop_sending(struct vs_qp *qp)
 /* The head WR fails: it completes with status, the QP is in ERR, or SQE, and everything else is flushed. */
 static void fail(struct vs_qp *qp, uint8_t status)
 {
-	struct vs_hazard *h = vs_enter_cqs(qp->send_cq->id, 0);
+	struct vs_hazard *h = vs_enter_cq(qp->send_cq->id);
 
 	vs_complete_send(qp, qp->sq.exec++, status);
 	vs_exit(h);
@@ -220,11 +216,11 @@ static uint8_t nak_status(enum vs_verdict v)
 /* What a try needs before it is made: the WR's own ranges. 0 or a completion status. */
 static uint8_t check_local(const struct vs_qp *qp, const struct vs_send *wr, struct vs_local *local)
 {
-	if (wr->length > vs_fabric_max_msg() || (is_atomic(wr->opcode) && wr->length != 8))
+	if (wr->length > vs_fabric_max_msg() || (vs_op_is(wr->opcode, VS_OP_ATOMICS) && wr->length != 8))
 		return IBV_WC_LOC_LEN_ERR;
-	if (vs_op_returns_data(wr->opcode) && qp->shm->max_rd_atomic == 0)
+	if (vs_op_is(wr->opcode, VS_OP_RETURN_DATA) && qp->shm->max_rd_atomic == 0)
 		return IBV_WC_LOC_QP_OP_ERR; /* none may be outstanding, so it could only wait for ever */
-	return (uint8_t)vs_local_ranges(qp, wr, local);
+	return local_ranges(qp, wr, local);
 }
 
 /* One try, inside the data path. An unreliable QP's message is complete once sent, whatever became of it. */
@@ -250,7 +246,7 @@ static enum vs_verdict try_once(struct vs_request *req)
 static enum vs_verdict ask(struct vs_request *req)
 {
 	for (;;) {
-		struct vs_hazard *h = vs_enter_cqs(req->from->send_cq->id, 0);
+		struct vs_hazard *h = vs_enter_cq(req->from->send_cq->id);
 		enum vs_verdict v = try_once(req);
 
 		vs_exit(h);
@@ -301,9 +297,12 @@ static bool run_head(struct vs_qp *qp, uint64_t now)
 /* In SQD a message that has begun is brought to its end, and no other begins. */
 static bool may_run(const struct vs_qp *qp)
 {
-	enum ibv_qp_state state = vs_qp_state(qp);
+	enum ibv_qp_state state;
 
-	return !vs_qp_lost(qp) && qp->sq.exec != qp->sq.head && (state == IBV_QPS_RTS || (state == IBV_QPS_SQD && qp->sq.deadline));
+	if (qp->sq.exec == qp->sq.head || vs_qp_lost(qp))
+		return false;
+	state = vs_qp_state(qp);
+	return state == IBV_QPS_RTS || (state == IBV_QPS_SQD && qp->sq.deadline);
 }
 
 static void tell_drained(struct vs_qp *qp)
@@ -311,13 +310,6 @@ static void tell_drained(struct vs_qp *qp)
 	vs_store_relaxed(&qp->sq.draining, false);
 	if (qp->shm->sqd_notify)
 		vs_event_qp(qp->shm, qp->id, IBV_EVENT_SQ_DRAINED);
-}
-
-bool vs_requester_flushes(const struct vs_qp *qp)
-{
-	enum ibv_qp_state state = vs_qp_state(qp);
-
-	return state == IBV_QPS_ERR || state == IBV_QPS_SQE;
 }
 
 void vs_requester_run(struct vs_qp *qp, uint64_t now)

@@ -74,18 +74,35 @@ static bool answer_arrives(struct vs_qp *qp, struct vs_qp_shm *peer)
 
 /* ---- what the message is for ---- */
 
-static bool find_target(struct vs_request *req, struct vs_qp_shm *peer, struct vs_target *t)
+static bool look_for_target(struct vs_request *req, struct vs_qp_shm *peer, uint32_t srqn, struct vs_target *t)
 {
 	struct vs_srq_shm *srq;
 
 	if (peer->type != IBV_QPT_XRC_RECV)
 		return vs_target_of_qp(peer, req->from->shm->dest_qpn, t);
-	srq = vs_slot_get(VS_SRQ, req->wr->srqn & PSN_MASK);
+	srq = vs_slot_get(VS_SRQ, srqn);
 	if (!srq || srq->type != IBV_SRQT_XRC || srq->xrcd != peer->xrcd) {
 		VS_COUNT(unknown_srqn, req->arrived, peer);
 		return false;
 	}
-	return vs_target_of_srq(srq, req->wr->srqn & PSN_MASK, t);
+	return vs_target_of_srq(srq, srqn, t);
+}
+
+static const struct vs_target *find_target(struct vs_request *req, struct vs_qp_shm *peer)
+{
+	struct vs_qp *qp = req->from;
+	uint32_t srqn = qp->ibv.qp_type == IBV_QPT_XRC_SEND ? req->wr->srqn & PSN_MASK : 0;
+	struct vs_target *t = &qp->targets[srqn % VS_TARGETS];
+
+	if (t->peer == peer && t->peer_word == qp->peer.word && t->srqn == srqn && vs_load(&t->slot->word) == t->word)
+		return t;
+	t->peer = NULL;
+	if (!look_for_target(req, peer, srqn, t))
+		return NULL;
+	t->peer = peer;
+	t->peer_word = qp->peer.word;
+	t->srqn = srqn;
+	return t;
 }
 
 /* ---- the request as a whole ---- */
@@ -113,7 +130,7 @@ static bool in_sequence(struct vs_request *req, struct vs_qp_shm *peer, enum vs_
 	}
 	VS_COUNT(duplicates, req->arrived, peer);
 	*v = VS_ACK;
-	if (req->wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || req->wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	if (vs_op_is(req->wr->opcode, VS_OP_ATOMICS)) {
 		if (!vs_replay_atomic(req, peer))
 			*v = vs_refuse(req, peer, VS_NAK_INVALID);
 		return false;
@@ -143,25 +160,26 @@ static enum vs_verdict bad_srqn(struct vs_request *req, struct vs_qp_shm *peer)
 
 static enum vs_verdict carry_out(struct vs_request *req, struct vs_qp_shm *peer)
 {
-	struct vs_target target;
+	const struct vs_target *target;
 	enum vs_verdict v;
 
 	if (!in_sequence(req, peer, &v))
 		return v;
-	if (!find_target(req, peer, &target))
+	target = find_target(req, peer);
+	if (!target)
 		return peer->type == IBV_QPT_XRC_RECV ? bad_srqn(req, peer) : vs_refuse(req, peer, VS_NAK_OP);
-	if (!vs_peer_fresh(target.owner)) {
-		if (req->looked && !vs_process(target.owner))
+	if (!vs_peer_fresh(target->owner)) {
+		if (req->looked && !vs_process(target->owner))
 			return VS_NO_RESPONSE; /* the queue is there, its owner is not: half-way through reaping, or forged */
 		req->looked = true;
-		req->peer_proc = target.owner;
+		req->peer_proc = target->owner;
 		return VS_CHECK_PEER;
 	}
-	if (vs_op_returns_data(req->wr->opcode) && peer->max_dest_rd_atomic == 0)
+	if (vs_op_is(req->wr->opcode, VS_OP_RETURN_DATA) && peer->max_dest_rd_atomic == 0)
 		return vs_refuse(req, peer, VS_NAK_INVALID); /* it has no room for even one outstanding READ or atomic */
-	if (vs_cq_resizing(target.cq))
+	if (vs_cq_resizing(target->cq))
 		return VS_AGAIN;
-	v = vs_execute(req, peer, &target);
+	v = vs_execute(req, peer, target);
 	if (v == VS_ACK && !behind(req, peer)) {
 		vs_store_relaxed(&peer->epsn, (req->psn + req->packets) & PSN_MASK);
 		peer->msn = (peer->msn + 1) & PSN_MASK;

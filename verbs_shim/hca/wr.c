@@ -190,7 +190,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 	if (!s)
 		return;
 	for (size_t i = 0; i < num_buf; i++) {
-		if (list[i].length > qp->sq.max_inline - at || vs_op_returns_data(s->opcode)) {
+		if (list[i].length > qp->sq.max_inline - at || vs_op_is(s->opcode, VS_OP_RETURN_DATA)) {
 			fail(qp, list[i].length > qp->sq.max_inline - at ? ENOMEM : EINVAL);
 			return;
 		}

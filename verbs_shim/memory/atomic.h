@@ -10,6 +10,9 @@
 
 #include "memory/point.h"
 
+/* Of a variable of this library alone, on the way of every message: reached without the detour through a table. */
+#define VS_HIDDEN __attribute__((visibility("hidden")))
+
 #define vs_load(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define vs_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define vs_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)

@@ -5,8 +5,8 @@
 #include "memory/slots.h"
 
 /* This process's slot and id, valid while attached. */
-extern struct vs_proc_shm *vs_me;
-extern uint32_t vs_me_id;
+extern VS_HIDDEN struct vs_proc_shm *vs_me;
+extern VS_HIDDEN uint32_t vs_me_id;
 
 /* Called by segment.c, control lock held: take a process slot and the lock that shows the process is alive. */
 int vs_process_join(void);

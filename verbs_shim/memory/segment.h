@@ -10,7 +10,7 @@
 #include "memory/layout.h"
 
 /* The mapped segment, or NULL while this process is not attached. */
-extern struct vs_segment *vs_seg;
+extern VS_HIDDEN struct vs_segment *vs_seg;
 
 /* Where its parts lie in this process. Worked out when it was mapped, so that nothing written into it later can move an access. */
 struct vs_places {
@@ -18,7 +18,7 @@ struct vs_places {
 	char *data;
 	uint32_t data_pages;
 };
-extern struct vs_places vs_places;
+extern VS_HIDDEN struct vs_places vs_places;
 
 /* Map the fabric's segment, making it if there is none, and join it as a process of the fabric. Returns 0 or an errno value:
  * EPERM (directory or file of another owner or open to others), EPROTO (in use by another build), ENOMEM (file system full), or
