@@ -224,9 +224,9 @@ class Data : public vt::Test, public ::testing::WithParamInterface<Transport>
     uint32_t seed_ = 1, imm_ = 0, pieces_ = 1;
 };
 
-const uint32_t sizes[] = {0,     1,     2,     7,     63,    64,    65,     255,    256,     257,
-                          1023,  1024,  1025,  2048,  4095,  4096,  4097,   8191,   8192,    8193,
-                          16383, 16384, 16385, 65535, 65536, 65537, 100000, 262144, 1048575, 1048576};
+const uint32_t sizes[] = {0,    1,     2,     7,     15,    16,    17,    63,     64,     65,      255,
+                          256,  257,   1023,  1024,  1025,  2048,  4095,  4096,   4097,   8191,    8192,
+                          8193, 16383, 16384, 16385, 65535, 65536, 65537, 100000, 262144, 1048575, 1048576};
 
 TEST_P(Data, SendsOfEverySizeArrive)
 {
@@ -250,7 +250,7 @@ TEST_P(Data, ReadsOfEverySizeArrive)
 
 TEST_P(Data, GatherAndScatterListsKeepTheOrderOfBytes)
 {
-    for (uint32_t size : {3u, 64u, 1000u, 8192u, 8193u, 100001u})
+    for (uint32_t size : {3u, 15u, 16u, 17u, 64u, 1000u, 8192u, 8193u, 100001u})
         for (uint32_t pieces : {2u, 3u, 4u}) {
             for (ibv_wr_opcode op : {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM})
                 run(op, size, pieces);

@@ -300,6 +300,7 @@ TEST_F(QueueTest, APeerMadeAnewUnderItsOldNumberIsAnotherOne)
     attr.recv_cq = first;
     Qp a = make_qp(IBV_QPT_RC, n.pd, n.cq), b(ibv_create_qp_ex(n.ctx, &attr));
     Path p;
+    p.rnr = 0;
     connect(a, n.lid, b, n.lid, p);
     ASSERT_EQ(post_recv(b, 1, {n.sge(0, 64)}), 0);
     ASSERT_EQ(outcome(a, Send(IBV_WR_SEND, {n.sge(64, 64)})), IBV_WC_SUCCESS);

@@ -99,8 +99,8 @@ static int place_payload(struct vs_request *req, const struct vs_target *t, cons
 
 	if (length > t->view.bounce)
 		return vs_place(req->from, t->owner, true, taken->sge, taken->num_sge, from->iov, from->n, length);
-	gather(vs_rq_bounce(&t->view, taken->wqe), from, length);
-	cqe->bounced = 1;
+	cqe->payload = length <= VS_CQE_DATA ? VS_PAYLOAD_HERE : VS_PAYLOAD_BOUNCED;
+	gather(cqe->payload == VS_PAYLOAD_HERE ? (char *)cqe->data : vs_rq_bounce(&t->view, taken->wqe), from, length);
 	VS_POINT(send_bounced);
 	return 0;
 }

@@ -7,11 +7,12 @@
 
 /* ---- the payload of a small message, from the segment to where it was posted ---- */
 
-static void copy_bounced(const struct vs_recvq *rq, uint32_t pd, const struct vs_cqe *cqe)
+static void copy_payload(const struct vs_recvq *rq, uint32_t pd, const struct vs_cqe *cqe)
 {
 	const struct vs_posted_recv *p = &rq->posted[cqe->wqe];
-	const char *from = vs_rq_bounce(&rq->view, cqe->wqe);
-	uint32_t left = cqe->byte_len < rq->view.bounce ? cqe->byte_len : rq->view.bounce;
+	bool here = cqe->payload == VS_PAYLOAD_HERE;
+	const void *from = here ? cqe->data : vs_rq_bounce(&rq->view, cqe->wqe);
+	uint32_t room = here ? VS_CQE_DATA : rq->view.bounce, left = cqe->byte_len < room ? cqe->byte_len : room;
 
 	for (uint32_t i = 0; i < p->num_sge && left > 0; i++) {
 		uint32_t n = p->sge[i].length < left ? p->sge[i].length : left;
@@ -20,7 +21,7 @@ static void copy_bounced(const struct vs_recvq *rq, uint32_t pd, const struct vs
 		/* The region may be gone since the HCA looked; then so is the buffer. */
 		if (vs_own_key(p->sge[i].lkey, pd, p->sge[i].addr, n, IBV_ACCESS_LOCAL_WRITE, &at))
 			memcpy((void *)(uintptr_t)at, from, n);
-		from += n;
+		from = (const char *)from + n;
 		left -= n;
 	}
 }
@@ -59,8 +60,8 @@ static bool finish_recv(const struct vs_cqe *cqe, struct ibv_wc *wc)
 	if (!rq)
 		return false;
 	wc->wr_id = rq->posted[cqe->wqe].wr_id;
-	if (cqe->bounced && cqe->status == IBV_WC_SUCCESS)
-		copy_bounced(rq, pd, cqe);
+	if (cqe->payload != VS_PAYLOAD_PLACED && cqe->status == IBV_WC_SUCCESS)
+		copy_payload(rq, pd, cqe);
 	vs_recvq_reclaim(rq, cqe->wqe, cqe->generation);
 	wc->imm_data = cqe->imm;
 	wc->src_qp = cqe->src_qp;

@@ -101,7 +101,7 @@ bool vs_take(const struct vs_target *t, struct vs_taken *taken)
 		taken->sge[i] = wqe->sge[i];
 		taken->room += taken->sge[i].length;
 	}
-	if (t->srq)
+	if (t->srq && vs_load(&t->srq->rq.limit))
 		vs_srq_check_limit(t->srq, t->srq_id, vs_rq_available(&t->view));
 	return true;
 }

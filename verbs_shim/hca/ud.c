@@ -82,7 +82,7 @@ static void deliver(struct vs_qp *from, const struct vs_target *t, struct vs_tak
 		struct iovec bounce = { vs_rq_bounce(&t->view, taken->wqe), cqe->byte_len };
 
 		vs_copy_ranges(&bounce, 1, iov, n, cqe->byte_len);
-		cqe->bounced = 1;
+		cqe->payload = VS_PAYLOAD_BOUNCED;
 	} else if (vs_place(from, t->owner, true, taken->sge, taken->num_sge, iov, n, cqe->byte_len)) {
 		cqe->status = IBV_WC_LOC_PROT_ERR;
 	}

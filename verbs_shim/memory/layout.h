@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 5u
+#define VS_LAYOUT_VERSION 6u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -79,6 +79,8 @@ struct vs_ring {
 	uint32_t overruns; /* entries refused because the ring was full */
 };
 
+#define VS_CQE_DATA 16u /* bytes of payload that a completion can hold */
+
 /* One completion (or event), one cache line. */
 struct vs_cqe {
 	uint64_t word; /* ring protocol */
@@ -96,12 +98,15 @@ struct vs_cqe {
 	uint16_t pkey_index;
 	uint8_t sl;
 	uint8_t path_bits;
-	uint8_t bounced;   /* payload waits in the WQE's bounce buffer */
+	uint8_t payload;   /* enum vs_cqe_payload */
 	uint8_t solicited;
 	uint32_t generation; /* receive: of the WQE's posting */
-	uint32_t pad[4];
+	uint8_t data[VS_CQE_DATA];
 };
 static_assert(sizeof(struct vs_cqe) == 64, "a completion is one cache line");
+
+/* Where a received payload waits for the poll that copies it to where it belongs; or it is there already. */
+enum vs_cqe_payload { VS_PAYLOAD_PLACED = 0, VS_PAYLOAD_BOUNCED = 1 /* in the WQE's bounce buffer */, VS_PAYLOAD_HERE = 2 };
 
 enum vs_cqe_kind { VS_CQE_VOID = 0, VS_CQE_SEND = 1, VS_CQE_RECV = 2 };
 #define VS_RQ_SRQ 0x80000000u
@@ -128,10 +133,13 @@ struct vs_sge {
 	uint32_t lkey;
 };
 
-/* A receive queue: a ring of positions and a pool of WQEs, both in the owning object's pages. */
+/* A receive queue: a ring of positions and a pool of WQEs, both in the owning object's pages. What takers write, what the owner writes and
+ * what hardly anybody writes lie in different cache lines. */
 struct vs_rq {
 	uint64_t head; /* hint: next position to take */
+	uint64_t pad0[7];
 	uint64_t tail; /* next position to post; only the owner moves it */
+	uint64_t pad1[7];
 	uint32_t ring_entries; /* power of two >= pool_entries */
 	uint32_t pool_entries;
 	uint32_t max_sge;

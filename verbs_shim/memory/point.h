@@ -9,7 +9,7 @@
 	X(slot_taken) X(slot_published) X(slot_retired) X(slot_freed)                                                                  \
 	X(pages_reserved) X(pages_named) X(pages_punched) X(pages_unnamed)                                                             \
 	X(ring_claimed) X(ring_written) X(ring_full)                                                                                   \
-	X(rq_posted) X(rq_ringed) X(rq_taken) X(rq_flipped)                                                                            \
+	X(rq_posted) X(rq_ringed) X(rq_taken)                                                                                          \
 	X(host_made) X(host_published)                                                                                                 \
 	X(xrcd_handle) X(tgt_handle) X(tgt_last)                                                                                       \
 	X(send_bounced) X(send_placed) X(send_answered) X(send_completed) X(send_failed)                                               \

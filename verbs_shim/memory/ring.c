@@ -136,7 +136,7 @@ void vs_rq_post(const struct vs_rq_view *view, uint32_t index)
 {
 	uint64_t tail = vs_load_relaxed(&view->rq->tail);
 
-	/* The ring is as large as the pool, so this position's last holder has been taken even if its ring word still says otherwise. */
+	/* The ring is as large as the pool, so this position's last holder has been taken, though its ring word still says otherwise. */
 	vs_store(&vs_rq_wqe(view, index)->word, vs_word(VS_WQE_POSTED, tail, 0));
 	VS_POINT(rq_posted);
 	vs_store(&view->ring[tail & (view->ring_entries - 1)], vs_word(0, tail, index));
@@ -147,30 +147,21 @@ void vs_rq_post(const struct vs_rq_view *view, uint32_t index)
 bool vs_rq_take(const struct vs_rq_view *view, uint32_t *index)
 {
 	for (uint64_t tries = 0; tries < 4 * (uint64_t)view->ring_entries + 64; tries++) {
-		uint64_t head = vs_load(&view->rq->head) & VS_POS_MASK, state;
-		uint64_t *slot = &view->ring[head & (view->ring_entries - 1)];
-		uint64_t word = vs_load(slot), empty = vs_word(0, head + view->ring_entries, NO_WQE);
-		uint32_t w = vs_word_low(word);
+		uint64_t head = vs_load(&view->rq->head) & VS_POS_MASK, posted = vs_word(VS_WQE_POSTED, head, 0);
+		uint64_t word = vs_load(&view->ring[head & (view->ring_entries - 1)]), *state;
 
-		if (vs_word_pos(word) > head) {
-			vs_cas(&view->rq->head, head, head + 1);
-			continue;
+		if (vs_word_pos(word) <= head) {
+			if (vs_word_pos(word) < head || vs_word_low(word) >= view->pool_entries)
+				return false;
+			state = &vs_rq_wqe(view, vs_word_low(word))->word;
+			if (vs_load(state) == posted && vs_cas(state, posted, vs_word(VS_WQE_TAKEN, head, my_index()))) {
+				VS_POINT(rq_taken);
+				vs_cas(&view->rq->head, head, head + 1);
+				*index = vs_word_low(word);
+				return true;
+			}
 		}
-		if (vs_word_pos(word) < head || w >= view->pool_entries)
-			return false;
-		state = vs_load(&vs_rq_wqe(view, w)->word);
-		if (state == vs_word(VS_WQE_POSTED, head, 0) &&
-		    vs_cas(&vs_rq_wqe(view, w)->word, state, vs_word(VS_WQE_TAKEN, head, my_index()))) {
-			VS_POINT(rq_taken);
-			vs_cas(slot, word, empty);
-			VS_POINT(rq_flipped);
-			vs_cas(&view->rq->head, head, head + 1);
-			*index = w;
-			return true;
-		}
-		/* Taken by another that has not moved the ring on: help. */
-		vs_cas(slot, word, empty);
-		vs_cas(&view->rq->head, head, head + 1);
+		vs_cas(&view->rq->head, head, head + 1); /* taken by another that has not moved the hint on: help */
 	}
 	return false;
 }

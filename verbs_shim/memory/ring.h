@@ -7,8 +7,8 @@
  *     EMPTY(p) --producer's CAS--> CLAIMED(p, proc) --body written--> FULL(p) --consumer--> EMPTY(p + entries)
  *   The reaper turns CLAIMED(p, dead) into FULL(p) with kind VS_CQE_VOID, which consumers pass over.
  *
- * Receive queues (one producer: the owner; many takers). Ring word = position << 16 | pool index, 0xffff meaning empty:
- *     EMPTY(p) --owner posts WQE w--> (p, w) --taken: anybody--> EMPTY(p + ring entries)
+ * Receive queues (one producer: the owner; many takers). Ring word = position << 16 | pool index, 0xffff where none was posted yet; it stays
+ *   until the owner posts to the same place a lap later, and counts only at and beyond the position that is next to take.
  *   Pool word, the truth about a WQE: kind << 62 | position << 16 | taker's process slot:
  *     IDLE --owner--> POSTED(p) --taker's CAS--> TAKEN(p, proc) --completion consumed by the owner--> IDLE
  *   The reaper turns TAKEN(p, dead) into RETURNED. The taker may have delivered a completion before it died: the owner posts the WQE
