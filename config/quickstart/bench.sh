@@ -82,15 +82,30 @@ bench_footprint() {
     say "footprint pinned_kib $ranks ${kib#* } $1"
 }
 
+# callgrind_objects FILE: lines "LIBRARY INSTRUCTIONS". From the file itself: callgrind_annotate names no library for what was inlined.
+callgrind_objects() {
+    awk '
+        /^c?ob=/ {
+            id = $1
+            sub(/^c?ob=/, "", id)
+            if (NF > 1) { name = $0; sub(/.*\//, "", name); names[id] = name }
+            if (/^ob=/) object = id
+        }
+        /^calls=/ { called = 1; next }
+        /^[-+*0-9]/ { if (!called) sum[object] += $NF; called = 0 }
+        END {
+            for (o in sum) total[names[o]] += sum[o]
+            for (n in total) print n, total[n]
+        }' "$1"
+}
+
 # bench_instructions NAME N1 N2 COMMAND...: COMMAND with N1 and then with N2 messages; instructions a message, by library.
 bench_instructions() {
     local name=$1 n1=$2 n2=$3 n
     shift 3
     for n in "$n1" "$n2"; do
         "${@//@/$n}" >"$SANDBOX/callgrind.$n.log" 2>&1 || { tail -n 5 "$SANDBOX/callgrind.$n.log" >&2; return 1; }
-        callgrind_annotate --threshold=100 "$SANDBOX/callgrind.$n" 2>/dev/null |
-            awk '/^ *[0-9,]+ \(/ && / \[.*\]$/ { n = $1; gsub(",", "", n); o = $NF; gsub(/[][]|.*\//, "", o); sum[o] += n } END { for (o in sum) print o, sum[o] }' |
-            sort >"$SANDBOX/callgrind.$n.sum"
+        callgrind_objects "$SANDBOX/callgrind.$n" | sort >"$SANDBOX/callgrind.$n.sum"
     done
     join "$SANDBOX/callgrind.$n1.sum" "$SANDBOX/callgrind.$n2.sum" |
         awk -v name="$name" -v n=$((n2 - n1)) '
