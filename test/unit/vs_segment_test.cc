@@ -570,6 +570,20 @@ TEST_F(Slots, TablesHaveAnEnd)
         vs_slot_free(VS_XRCD, i);
 }
 
+// A count of reserved slots that somebody has written over: no slot beyond the table is looked at.
+TEST_F(Slots, AForgedReservationLeadsNowhere)
+{
+    const uint32_t reserved = vs_seg->reserved[VS_HOST];
+    vs_seg->reserved[VS_HOST] = 0xa500;
+    for (uint32_t i = 0; i < 2 * vs_tables[VS_HOST].count + 2; i++) {
+        uint32_t index;
+        ASSERT_EQ(vs_slot_alloc(VS_HOST, vs_me_id, &index), 0);
+        ASSERT_LT(index, vs_tables[VS_HOST].count);
+        vs_slot_free(VS_HOST, index);
+    }
+    vs_seg->reserved[VS_HOST] = reserved;
+}
+
 TEST_F(Slots, ANewSlotIsZero)
 {
     uint32_t index;

@@ -48,8 +48,10 @@ static int grow(enum vs_table table)
 static uint32_t find_free(enum vs_table table)
 {
 	static uint32_t hint[VS_TABLES]; /* per process: only where to start, guarded by the control lock */
-	uint32_t n = vs_seg->reserved[table], i, at;
+	uint32_t n = vs_load(&vs_seg->reserved[table]), i, at;
 
+	if (n > vs_tables[table].count)
+		n = vs_tables[table].count; /* somebody wrote over it */
 	for (i = 0; i < n; i++) {
 		at = (hint[table] + i) % n;
 		if (vs_slot_state(vs_slot_at(table, at)) == VS_FREE && !(at == 0 && table == VS_QP)) {
