@@ -24,3 +24,26 @@ private_apt() {
         -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none -o Acquire::Retries=2 \
         -o Acquire::http::Timeout=20 -o APT::Sandbox::User=root "$@"
 }
+
+# source_of PACKAGE: name and version of the source package that an installed package was built from, as apt takes them.
+source_of() {
+    # shellcheck disable=SC2016 # dpkg's own variables
+    dpkg-query -W -f '${source:Package}=${source:Version}' "$1"
+}
+
+# debian_source SOURCE=VERSION DIR: unpacks it into DIR/tree, unless it is there already. apt checks the sums of what it gets.
+debian_source() {
+    local source=$1 dir=$2
+    [ ! -e "$dir/tree" ] || return 0
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    # shellcheck disable=SC2016 # apt's own variables
+    debian_repositories "deb-src $(debian_keys) "'$(REPO_URI) $(RELEASE) $(COMPONENT)' >"$dir/sources.list"
+    # A repository that has no sources is no reason to do without the others.
+    private_apt "$dir" update || true
+    if (cd "$dir" && private_apt "$dir" source --download-only "$source"); then
+        dpkg-source -x "$dir"/*.dsc "$dir/unpacked" && mv "$dir/unpacked" "$dir/tree"
+    fi
+    rm -rf "$dir/apt"
+    [ -e "$dir/tree" ]
+}
