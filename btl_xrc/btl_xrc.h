@@ -151,7 +151,8 @@ struct xrc_counters {
     opal_atomic_int64_t puts;
     opal_atomic_int64_t gets;
     opal_atomic_int64_t atomics;
-    opal_atomic_int64_t bounced; /* of any of the three: what went through buffers */
+    opal_atomic_int64_t atomics_blind; /* of those */
+    opal_atomic_int64_t bounced;       /* of any of the three: what went through buffers */
 };
 
 /** Add @a n; what it is then. */
@@ -238,7 +239,7 @@ struct xrc_srq {
     uint32_t fresh;    /* never posted yet */
     uint32_t posted;
     uint32_t least; /* of posted, when some were posted again */
-    bool grow; /* the limit event came, or posting failed */
+    bool grow;      /* the limit event came, or posting failed */
     struct ibv_recv_wr *chain;
     struct xrc_recv *recvs;
     struct ibv_mr *mr;
@@ -286,8 +287,9 @@ struct mca_btl_xrc_module_t {
     opal_free_list_t send_frags[XRC_MAX_CLASSES];
     opal_free_list_t rdma_frags;
     opal_free_list_t mark_frags;
-    struct xrc_hdr hdr; /* our name, ready to copy */
-    opal_mutex_t lock;  /* nodes, endpoints, starved */
+    struct xrc_frag *sink; /* a send buffer that is never sent: where atomics put old values that nobody wants */
+    struct xrc_hdr hdr;    /* our name, ready to copy */
+    opal_mutex_t lock;     /* nodes, endpoints, starved */
     struct xrc_node *nodes;
     struct xrc_node *starved; /* wait for send_room */
     struct xrc_rank_table *ranks;
@@ -398,6 +400,10 @@ int mca_btl_xrc_atomic_fop(mca_btl_base_module_t *btl, struct mca_btl_base_endpo
                            mca_btl_base_registration_handle_t *remote_handle, mca_btl_base_atomic_op_t operation,
                            uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t cbfunc,
                            void *cbcontext, void *cbdata);
+int mca_btl_xrc_atomic_op(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint, uint64_t remote_address,
+                          mca_btl_base_registration_handle_t *remote_handle, mca_btl_base_atomic_op_t operation,
+                          uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t cbfunc,
+                          void *cbcontext, void *cbdata);
 int mca_btl_xrc_atomic_cswap(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint, void *local_address,
                              uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
                              mca_btl_base_registration_handle_t *remote_handle, uint64_t compare, uint64_t value,

@@ -11,8 +11,8 @@
 static int atomic(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint, const struct xrc_rdma *rdma,
                   const mca_btl_base_registration_handle_t *remote_handle, int flags, struct xrc_rdma_op *op)
 {
-    if (OPAL_UNLIKELY(0 != flags || NULL == rdma->local_handle || NULL == remote_handle || 0 != remote_handle->area
-                      || 0 != op->remote_address % WIDTH)) {
+    if (OPAL_UNLIKELY(0 != flags || (NULL == rdma->local_handle && !op->unwanted) || NULL == remote_handle
+                      || 0 != remote_handle->area || 0 != op->remote_address % WIDTH)) {
         return OPAL_ERR_NOT_SUPPORTED;
     }
     op->size = WIDTH;
@@ -29,6 +29,24 @@ int mca_btl_xrc_atomic_fop(mca_btl_base_module_t *btl, struct mca_btl_base_endpo
     struct xrc_rdma rdma = {cbfunc, local_address, local_handle, cbcontext, cbdata};
     struct xrc_rdma_op op = {
         .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .remote_address = remote_address, .compare_add = operand};
+    (void) order;
+    if (OPAL_UNLIKELY(MCA_BTL_ATOMIC_ADD != operation)) {
+        return OPAL_ERR_NOT_SUPPORTED;
+    }
+    return atomic(btl, endpoint, &rdma, remote_handle, flags, &op);
+}
+
+/* As btl_atomic_fop, but nobody wants the old value and so has a place for it. The module has one. */
+int mca_btl_xrc_atomic_op(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint, uint64_t remote_address,
+                          mca_btl_base_registration_handle_t *remote_handle, mca_btl_base_atomic_op_t operation,
+                          uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t cbfunc,
+                          void *cbcontext, void *cbdata)
+{
+    struct xrc_rdma rdma = {.cbfunc = cbfunc, .context = cbcontext, .cbdata = cbdata};
+    struct xrc_rdma_op op = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                             .remote_address = remote_address,
+                             .compare_add = operand,
+                             .unwanted = true};
     (void) order;
     if (OPAL_UNLIKELY(MCA_BTL_ATOMIC_ADD != operation)) {
         return OPAL_ERR_NOT_SUPPORTED;

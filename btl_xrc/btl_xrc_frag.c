@@ -82,6 +82,9 @@ int xrc_frags_init(mca_btl_xrc_module_t *module)
                                  (int) xrc_recvq_sends_at_a_time((unsigned) p->free_list_inc, size), NULL, 0,
                                  module->device->rcache, send_frag_init, module);
     }
+    if (OPAL_SUCCESS == rc && 1 != p->free_list_max) {
+        module->sink = (struct xrc_frag *) opal_free_list_get(&module->send_frags[0]);
+    }
     return rc;
 }
 
@@ -91,6 +94,9 @@ void xrc_frags_fini(mca_btl_xrc_module_t *module)
         return;
     }
     module->frags_ready = false;
+    if (NULL != module->sink) {
+        opal_free_list_return(&module->send_frags[0], (opal_free_list_item_t *) module->sink);
+    }
     for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
         OBJ_DESTRUCT(&module->send_frags[i]);
     }
@@ -161,9 +167,13 @@ int xrc_frag_rdma(mca_btl_xrc_module_t *module, struct mca_btl_base_endpoint_t *
     }
     frag->home = &module->rdma_frags;
     frag->rdma = *rdma;
-    frag->sge.addr = (uint64_t) (uintptr_t) rdma->local_address;
+    if (op->unwanted) {
+        frag->sge = module->sink->sge;
+    } else {
+        frag->sge.addr = (uint64_t) (uintptr_t) rdma->local_address;
+        frag->sge.lkey = NULL != rdma->local_handle ? rdma->local_handle->lkey : 0;
+    }
     frag->sge.length = (uint32_t) op->size;
-    frag->sge.lkey = NULL != rdma->local_handle ? rdma->local_handle->lkey : 0;
     opal_atomic_int64_t *count = aim(&frag->wr, op);
     /* One-sided operations need a live SRQ, too: it says which process, and so which PD, they act on. */
     frag->wr.qp_type.xrc.remote_srqn = endpoint->srqn[0];
@@ -175,6 +185,9 @@ int xrc_frag_rdma(mca_btl_xrc_module_t *module, struct mca_btl_base_endpoint_t *
         return rc;
     }
     OPAL_THREAD_ADD_FETCH64(count, 1);
+    if (op->unwanted) {
+        OPAL_THREAD_ADD_FETCH64(&mca_btl_xrc_component.counters.atomics_blind, 1);
+    }
     return OPAL_SUCCESS;
 }
 

@@ -29,6 +29,7 @@ struct xrc_rdma_op {
     size_t size;
     uint64_t compare_add; /* atomics */
     uint64_t swap;
+    bool unwanted; /* atomics: the old value */
 };
 
 struct xrc_frag {

@@ -35,8 +35,8 @@ mca_btl_xrc_module_t mca_btl_xrc_module = {
         .btl_min_rdma_pipeline_size = 262144,
         .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
         .btl_latency = 4,
-        .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_FOPS | MCA_BTL_FLAGS_RDMA_FLUSH
-                     | XRC_FLAG_REMOTE_COMPLETION,
+        .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS
+                     | MCA_BTL_FLAGS_RDMA_FLUSH | XRC_FLAG_REMOTE_COMPLETION,
         .btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_CSWAP,
         .btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t),
         .btl_get_limit = RDMA_LIMIT,
@@ -51,6 +51,7 @@ mca_btl_xrc_module_t mca_btl_xrc_module = {
         .btl_sendi = mca_btl_xrc_sendi,
         .btl_put = mca_btl_xrc_put,
         .btl_get = mca_btl_xrc_get,
+        .btl_atomic_op = mca_btl_xrc_atomic_op,
         .btl_atomic_fop = mca_btl_xrc_atomic_fop,
         .btl_atomic_cswap = mca_btl_xrc_atomic_cswap,
         .btl_flush = mca_btl_xrc_flush,
@@ -118,9 +119,16 @@ static void set_limits(mca_btl_xrc_module_t *module)
     btl->btl_put_local_registration_threshold = module->max_inline;
 }
 
-/* Only a device that is atomic with the CPU lets its users mix both on one word (GLOB). */
-static void set_atomics(mca_btl_base_module_t *btl, enum ibv_atomic_cap cap)
+/*
+ * Only a device that is atomic with the CPU lets its users mix both on one word (GLOB). Upper layers that find no
+ * atomics without a result have a place for it.
+ */
+static void set_atomics(mca_btl_xrc_module_t *module, enum ibv_atomic_cap cap)
 {
+    mca_btl_base_module_t *btl = &module->super;
+    if (IBV_ATOMIC_NONE == cap || NULL == module->sink) {
+        btl->btl_flags &= ~(uint32_t) MCA_BTL_FLAGS_ATOMIC_OPS;
+    }
     if (IBV_ATOMIC_NONE == cap) {
         btl->btl_flags &= ~(uint32_t) MCA_BTL_FLAGS_ATOMIC_FOPS;
         btl->btl_atomic_flags = 0;
@@ -199,8 +207,8 @@ static int make(mca_btl_xrc_module_t *module, uint8_t port, uint8_t path_bits)
         return rc;
     }
     set_limits(module);
-    set_atomics(&module->super, module->device->attr.atomic_cap);
     rc = xrc_frags_init(module);
+    set_atomics(module, module->device->attr.atomic_cap);
     if (OPAL_SUCCESS != rc) {
         xrc_error_verb(module->device, "registering send buffers", ENOMEM);
     }

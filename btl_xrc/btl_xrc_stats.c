@@ -90,6 +90,7 @@ static int64_t value_of(enum xrc_stat stat)
     case XRC_STAT_PUTS: return c->puts;
     case XRC_STAT_GETS: return c->gets;
     case XRC_STAT_ATOMICS: return c->atomics;
+    case XRC_STAT_BLIND: return c->atomics_blind;
     case XRC_STAT_BOUNCED: return c->bounced;
     case XRC_STAT_DROPPED: return xrc_counted(&c->bad_messages) + c->bad_frags;
     case XRC_STATS: break;
@@ -161,12 +162,12 @@ void xrc_stats_say(const mca_btl_xrc_module_t *module)
                 "%s port %u: %lld peers in %lld domains; this process made %lld INI and %lld TGT QPs and opened %lld; "
                 "%lld requests sent, %lld of them again; %zu KiB of receive buffers; %lld migrations, %lld notices, "
                 "armed %lld times; dropped: %lld messages and fragments; %lld puts, %lld gets, %lld atomics, %lld "
-                "through buffers",
+                "of them blind, %lld through buffers",
                 module->device->name, module->addr.port,
                 (long long) (xrc_counted(&r->peers) + xrc_counted(&r->own_peers)),
                 (long long) (xrc_counted(&r->domains) + (xrc_counted(&r->own_peers) > 0)), number(XRC_STAT_INI_MADE),
                 number(XRC_STAT_TGT_MADE), number(XRC_STAT_TGT_OPENED), number(XRC_STAT_REQUESTS),
                 number(XRC_STAT_RESENDS), memory >> 10, number(XRC_STAT_MIGRATIONS), number(XRC_STAT_NOTICES),
                 number(XRC_STAT_ARMINGS), number(XRC_STAT_DROPPED), number(XRC_STAT_PUTS), number(XRC_STAT_GETS),
-                number(XRC_STAT_ATOMICS), number(XRC_STAT_BOUNCED));
+                number(XRC_STAT_ATOMICS), number(XRC_STAT_BLIND), number(XRC_STAT_BOUNCED));
 }

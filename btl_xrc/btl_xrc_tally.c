@@ -51,6 +51,7 @@ const struct xrc_stat_info xrc_stat_info[XRC_STATS] = {
     [XRC_STAT_PUTS] = {"puts", "Puts", XRC_STAT_COUNTER},
     [XRC_STAT_GETS] = {"gets", "Gets", XRC_STAT_COUNTER},
     [XRC_STAT_ATOMICS] = {"atomics", "Atomics", XRC_STAT_COUNTER},
+    [XRC_STAT_BLIND] = {"atomics_blind", "Of the atomics those whose old value nobody wanted", XRC_STAT_COUNTER},
     [XRC_STAT_BOUNCED] = {"bounced", "Puts, gets and atomics that went through buffers, as their memory could not be "
                                      "registered", XRC_STAT_COUNTER},
     [XRC_STAT_DROPPED] = {"dropped", "Messages and fragments that were not for this process, or not to be understood",
