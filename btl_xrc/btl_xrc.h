@@ -32,6 +32,7 @@ struct xrc_board;
 struct xrc_bounce;
 struct xrc_conn;
 struct xrc_frag;
+struct xrc_gone;
 struct xrc_landed;
 struct xrc_node;
 struct xrc_tgt;

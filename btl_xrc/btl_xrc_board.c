@@ -17,7 +17,7 @@
 #include "btl_xrc_conn_fsm.h"
 
 #define BOARD_MAGIC   0x4252584452414f42ull
-#define BOARD_VERSION 3u
+#define BOARD_VERSION 4u
 #define BOARD_BUCKETS 1024u
 
 /* Bytes of the file that are only ever locked; far behind its content. */
@@ -545,6 +545,16 @@ bool xrc_board_orphaned(struct xrc_board *board, struct xrc_board_tgt *tgt)
     bool made = tgt->state == XRC_TGT_READY;
     bool maker_lives = tgt->maker != 0 && xrc_board_alive(board, tgt->maker - 1);
     return made ? xrc_board_keepers(board, tgt) == 0 : !maker_lives;
+}
+
+bool xrc_board_quit(struct xrc_board *board, struct xrc_board_tgt *tgt)
+{
+    xrc_board_unkeep(board, tgt);
+    bool last = xrc_board_orphaned(board, tgt);
+    if (last) {
+        xrc_board_tgt_remove(board, tgt);
+    }
+    return last;
 }
 
 uint32_t xrc_board_tgt_count(struct xrc_board *board)

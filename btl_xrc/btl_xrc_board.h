@@ -70,6 +70,8 @@ struct xrc_board_tgt {
     uint32_t tgt_psn;
     uint32_t maker;                     /**< rank slot + 1 */
     uint32_t keeper[XRC_BOARD_KEEPERS]; /**< rank slot + 1, 0 = nobody */
+    struct xrc_port_addr ini_addr;      /**< where its initiator asked for it, and ... */
+    struct xrc_ud_addr ini_ud;          /**< ... its wire-up queue there */
     uint32_t path_seq;                  /**< latest alternate that its initiator has asked for */
     struct xrc_side ini_side;           /**< where its initiator's wire-up queue is, at that alternate's end if possible */
 };
@@ -135,6 +137,9 @@ bool xrc_board_keep(struct xrc_board *board, struct xrc_board_tgt *tgt);
 /** Strike this rank off as a keeper. Lock held. */
 void xrc_board_unkeep(struct xrc_board *board, struct xrc_board_tgt *tgt);
 
+/** As xrc_board_unkeep; true: nobody keeps it any more, and it is off the board. Lock held. */
+bool xrc_board_quit(struct xrc_board *board, struct xrc_board_tgt *tgt);
+
 /** True when no live rank makes or keeps @a tgt any more. Lock held. */
 bool xrc_board_orphaned(struct xrc_board *board, struct xrc_board_tgt *tgt);
 
@@ -144,6 +149,6 @@ uint32_t xrc_board_tgt_count(struct xrc_board *board);
 #ifdef __cplusplus
 }
 #else
-_Static_assert(sizeof(struct xrc_board_tgt) == 68, "the board's layout is shared");
+_Static_assert(sizeof(struct xrc_board_tgt) == 100, "the board's layout is shared");
 #endif
 #endif

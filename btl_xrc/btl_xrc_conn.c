@@ -6,6 +6,7 @@
 
 #include "btl_xrc_apm.h"
 #include "btl_xrc_error.h"
+#include "btl_xrc_gone.h"
 #include "btl_xrc_path.h"
 #include "btl_xrc_service.h"
 #include "btl_xrc_ud.h"
@@ -103,6 +104,7 @@ static int make_ini_of(struct xrc_node *node)
     /* Half a window at most stays unsignalled: the other half brings the completion that retires it. */
     node->signal_every = (share_out(node, depth, wanted) + 1) / 2;
     node->unsignalled = node->in_flight = 0;
+    node->last_posted = node->drained = false;
     xrc_count(&module->reach.inis, 1);
     node->generation = (uint32_t) xrc_count(&mca_btl_xrc_component.counters.ini_qps, 1);
     return OPAL_SUCCESS;
@@ -111,6 +113,22 @@ static int make_ini_of(struct xrc_node *node)
 static void add_contact(struct xrc_conn *conn, const struct mca_btl_base_endpoint_t *endpoint)
 {
     conn->contact[conn->ncontacts++] = (struct xrc_contact){endpoint->name, endpoint->ud};
+}
+
+static void add_contacts(struct xrc_conn *conn, const struct mca_btl_base_endpoint_t *first)
+{
+    const struct xrc_node *node = conn->node;
+    if (NULL != first) {
+        add_contact(conn, first);
+    }
+    OPAL_THREAD_LOCK(&node->module->lock);
+    for (const struct mca_btl_base_endpoint_t *e = node->endpoints; NULL != e && conn->ncontacts < XRC_CONN_CONTACTS;
+         e = e->next) {
+        if (e != first) {
+            add_contact(conn, e);
+        }
+    }
+    OPAL_THREAD_UNLOCK(&node->module->lock);
 }
 
 /* Set some of the CQ aside for what the service thread will post. */
@@ -130,7 +148,9 @@ int xrc_conn_open(struct xrc_node *node, const struct mca_btl_base_endpoint_t *f
     if (NULL == conn) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
-    int rc = make_ini_of(node);
+    conn->node = node;
+    add_contacts(conn, first);
+    int rc = conn->ncontacts > 0 ? make_ini_of(node) : OPAL_ERR_UNREACH;
     if (OPAL_SUCCESS != rc) {
         free(conn);
         return rc;
@@ -139,39 +159,36 @@ int xrc_conn_open(struct xrc_node *node, const struct mca_btl_base_endpoint_t *f
     if (getrandom(&psn, sizeof(psn), GRND_NONBLOCK) != (ssize_t) sizeof(psn)) {
         psn = (uint32_t) xrc_service_now_ms() ^ node->ini->qp_num;
     }
-    conn->node = node;
     conn->module = module;
     conn->ini = node->ini;
     conn->psn = psn & 0xffffffu;
     conn->generation = node->generation;
     conn->domain = node->domain;
     conn->remote = node->addr;
-    add_contact(conn, first);
-    OPAL_THREAD_LOCK(&module->lock);
-    for (struct mca_btl_base_endpoint_t *e = node->endpoints; NULL != e && conn->ncontacts < XRC_CONN_CONTACTS;
-         e = e->next) {
-        if (e != first) {
-            add_contact(conn, e);
-        }
-    }
-    OPAL_THREAD_UNLOCK(&module->lock);
     borrow_room(node);
     node->conn = conn;
     xrc_service_connect(conn);
     return OPAL_SUCCESS;
 }
 
-static void take_result(struct xrc_result *result, bool serve)
+static void take_nudge(struct xrc_nudge *nudge, bool serve)
 {
-    if (XRC_RESULT_NUDGE == result->kind) {
-        struct xrc_nudge *nudge = XRC_CONTAINER(result, struct xrc_nudge, result);
-        if (serve) {
-            xrc_node_nudge(nudge->node);
-        }
-        free(nudge);
-        return;
+    if (serve) {
+        xrc_node_nudge(nudge->node);
     }
-    struct xrc_conn *conn = XRC_CONTAINER(result, struct xrc_conn, result);
+    free(nudge);
+}
+
+static void take_gone(mca_btl_xrc_module_t *module, struct xrc_gone *gone, bool serve)
+{
+    if (serve) {
+        xrc_node_gone(module, gone);
+    }
+    free(gone);
+}
+
+static void take_conn(struct xrc_conn *conn, bool serve)
+{
     if (serve) {
         xrc_node_connected(conn);
     } else {
@@ -184,8 +201,13 @@ void xrc_conn_take_results(mca_btl_xrc_module_t *module, bool serve)
 {
     struct xrc_link *link = xrc_stack_take(&module->results), *next;
     for (; NULL != link; link = next) {
+        struct xrc_result *result = XRC_CONTAINER(link, struct xrc_result, link);
         next = link->next;
-        take_result(XRC_CONTAINER(link, struct xrc_result, link), serve);
+        switch (result->kind) {
+        case XRC_RESULT_CONN: take_conn(XRC_CONTAINER(result, struct xrc_conn, result), serve); break;
+        case XRC_RESULT_NUDGE: take_nudge(XRC_CONTAINER(result, struct xrc_nudge, result), serve); break;
+        case XRC_RESULT_GONE: take_gone(module, XRC_CONTAINER(result, struct xrc_gone, result), serve); break;
+        }
     }
 }
 
@@ -292,7 +314,7 @@ static void step(struct xrc_conn *conn, enum xrc_ini_event event)
         if (0 == conn->err) {
             conn->node->apm = xrc_apm_begin(conn);
         }
-        if (0 == conn->err && !xrc_node_service_ready(conn->node)) {
+        if (0 == conn->err && !xrc_node_service_ready(conn)) {
             conn->err = EIO;
         }
         if (0 != conn->err) {
@@ -310,6 +332,8 @@ static void step(struct xrc_conn *conn, enum xrc_ini_event event)
         hand_back(conn);
         break;
     case XRC_INI_DO_REPORT: hand_back(conn); break;
+    case XRC_INI_DO_DRAIN: /* these two are the MPI side's */
+    case XRC_INI_DO_LET_GO:
     case XRC_INI_DO_NOTHING:
     case XRC_INI_ACTIONS: break;
     }
@@ -353,13 +377,35 @@ static void note_answerer(struct xrc_conn *conn, const struct xrc_msg *msg)
     }
 }
 
+static bool same_domain(const struct xrc_conn *conn, const struct xrc_msg *msg)
+{
+    return 0 == memcmp(&conn->domain, &msg->domain, sizeof(msg->domain));
+}
+
+/* A RESPONSE that has been overtaken by the word that its TGT is gone. */
+static bool went_before(const struct xrc_conn *conn, const struct xrc_msg *msg)
+{
+    return msg->tgt_qpn == conn->gone_qpn && msg->tgt_psn == conn->gone_psn;
+}
+
+bool xrc_conn_service_gone(const mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
+{
+    struct xrc_conn *conn = find(module, msg);
+    if (NULL != conn && same_domain(conn, msg)) {
+        conn->gone_qpn = msg->tgt_qpn;
+        conn->gone_psn = msg->tgt_psn;
+        step(conn, XRC_INI_EV_GONE);
+    }
+    return NULL != conn;
+}
+
 void xrc_conn_service_message(mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
 {
     struct xrc_conn *conn = find(module, msg);
     if (NULL == conn) {
         return;
     }
-    if (0 != memcmp(&conn->domain, &msg->domain, sizeof(msg->domain))) {
+    if (!same_domain(conn, msg) || (XRC_MSG_RESPONSE == msg->type && went_before(conn, msg))) {
         step(conn, XRC_INI_EV_STALE);
     } else if (XRC_MSG_RESPONSE == msg->type) {
         conn->answer = *msg;

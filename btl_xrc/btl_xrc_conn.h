@@ -13,7 +13,7 @@
 /* What the service thread hands to the MPI side, on a module's stack of results. */
 struct xrc_result {
     struct xrc_link link;
-    enum { XRC_RESULT_CONN, XRC_RESULT_NUDGE } kind;
+    enum { XRC_RESULT_CONN, XRC_RESULT_NUDGE, XRC_RESULT_GONE } kind;
 };
 
 /** The INI of this node has been given an alternate path: some packet must go each way before it is armed. */
@@ -43,9 +43,11 @@ struct xrc_conn {
     uint64_t due_ms;
     uint64_t deadline_ms;
     struct xrc_msg answer; /* RESPONSE that made it ready */
-    unsigned reason;       /* last REJECT, enum xrc_msg_reason */
-    int err;               /* verb that failed while connecting */
-    bool close_wanted;     /* MPI side: the service thread shall give up */
+    uint32_t gone_qpn;     /* a TGT that it would have got too late; its number may serve again, not so soon its PSN */
+    uint32_t gone_psn;
+    unsigned reason;   /* last REJECT, enum xrc_msg_reason */
+    int err;           /* verb that failed while connecting */
+    bool close_wanted; /* MPI side: the service thread shall give up */
 };
 
 /** A farewell to the domain that has a TGT for an INI of ours which is gone. */
@@ -59,7 +61,7 @@ struct xrc_farewell {
     uint32_t ini_qpn;
 };
 
-/** MPI side: make the INI QP of @a node and have it connected, asking @a first's process first. */
+/** MPI side: make the INI QP of @a node and have it connected, asking @a first's process first, if not NULL. */
 int xrc_conn_open(struct xrc_node *node, const struct mca_btl_base_endpoint_t *first);
 
 /** MPI side: take what the service thread has put onto @a module's stack. @a serve: act on it, else only free it. */
@@ -76,6 +78,9 @@ struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, 
 void xrc_conn_service_begin(struct xrc_conn *conn);
 void xrc_conn_service_farewell(struct xrc_farewell *farewell);
 void xrc_conn_service_message(mca_btl_xrc_module_t *module, const struct xrc_msg *msg);
+
+/** GONE has come: is it about an INI that is being connected? */
+bool xrc_conn_service_gone(const mca_btl_xrc_module_t *module, const struct xrc_msg *msg);
 
 /** Send again what is due, give up what is overdue; milliseconds until the next is due, -1 for none. */
 int xrc_conn_service_tick(uint64_t now_ms);

@@ -9,6 +9,8 @@
 /*
  * READY answers nothing to late messages: each REQUEST that was sent more than once may be answered more than once.
  * FAILED still ends in CLOSED, so that an INI which never got through is taken down like any other.
+ *
+ * The way back to IDLE leads through DRAINING: a send that nobody waits for shows only there whether it has arrived.
  */
 static const struct xrc_ini_step ini_table[XRC_INI_STATES][XRC_INI_EVENTS] = {
     [XRC_INI_IDLE] = {
@@ -21,6 +23,8 @@ static const struct xrc_ini_step ini_table[XRC_INI_STATES][XRC_INI_EVENTS] = {
         [XRC_INI_EV_EXPIRED] = I(IDLE, NOTHING),
         [XRC_INI_EV_BROKEN] = I(FAILED, REPORT),
         [XRC_INI_EV_CLOSE] = I(CLOSED, NOTHING),
+        [XRC_INI_EV_GONE] = I(IDLE, NOTHING),
+        [XRC_INI_EV_DRAINED] = I(IDLE, NOTHING),
     },
     [XRC_INI_REQUESTED] = {
         [XRC_INI_EV_OPEN] = I(REQUESTED, NOTHING),
@@ -32,6 +36,8 @@ static const struct xrc_ini_step ini_table[XRC_INI_STATES][XRC_INI_EVENTS] = {
         [XRC_INI_EV_EXPIRED] = I(FAILED, REPORT),
         [XRC_INI_EV_BROKEN] = I(FAILED, REPORT),
         [XRC_INI_EV_CLOSE] = I(CLOSED, ABANDON),
+        [XRC_INI_EV_GONE] = I(REQUESTED, NEXT_CONTACT),
+        [XRC_INI_EV_DRAINED] = I(REQUESTED, NOTHING),
     },
     [XRC_INI_READY] = {
         [XRC_INI_EV_OPEN] = I(READY, NOTHING),
@@ -43,6 +49,21 @@ static const struct xrc_ini_step ini_table[XRC_INI_STATES][XRC_INI_EVENTS] = {
         [XRC_INI_EV_EXPIRED] = I(READY, NOTHING),
         [XRC_INI_EV_BROKEN] = I(FAILED, REPORT),
         [XRC_INI_EV_CLOSE] = I(CLOSED, DISCONNECT),
+        [XRC_INI_EV_GONE] = I(DRAINING, DRAIN),
+        [XRC_INI_EV_DRAINED] = I(READY, NOTHING),
+    },
+    [XRC_INI_DRAINING] = {
+        [XRC_INI_EV_OPEN] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_RESPONSE] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_STALE] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_REJECT] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_TIMER] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_SILENT] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_EXPIRED] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_BROKEN] = I(FAILED, REPORT),
+        [XRC_INI_EV_CLOSE] = I(CLOSED, NOTHING),
+        [XRC_INI_EV_GONE] = I(DRAINING, NOTHING),
+        [XRC_INI_EV_DRAINED] = I(IDLE, LET_GO),
     },
     [XRC_INI_FAILED] = {
         [XRC_INI_EV_OPEN] = I(FAILED, NOTHING),
@@ -54,6 +75,8 @@ static const struct xrc_ini_step ini_table[XRC_INI_STATES][XRC_INI_EVENTS] = {
         [XRC_INI_EV_EXPIRED] = I(FAILED, NOTHING),
         [XRC_INI_EV_BROKEN] = I(FAILED, NOTHING),
         [XRC_INI_EV_CLOSE] = I(CLOSED, ABANDON),
+        [XRC_INI_EV_GONE] = I(FAILED, NOTHING),
+        [XRC_INI_EV_DRAINED] = I(FAILED, NOTHING),
     },
     [XRC_INI_CLOSED] = {
         [XRC_INI_EV_OPEN] = I(CLOSED, NOTHING),
@@ -65,6 +88,8 @@ static const struct xrc_ini_step ini_table[XRC_INI_STATES][XRC_INI_EVENTS] = {
         [XRC_INI_EV_EXPIRED] = I(CLOSED, NOTHING),
         [XRC_INI_EV_BROKEN] = I(CLOSED, NOTHING),
         [XRC_INI_EV_CLOSE] = I(CLOSED, NOTHING),
+        [XRC_INI_EV_GONE] = I(CLOSED, NOTHING),
+        [XRC_INI_EV_DRAINED] = I(CLOSED, NOTHING),
     },
 };
 
@@ -138,21 +163,21 @@ enum xrc_tgt_event xrc_tgt_request_event(const struct xrc_ini_id *listed, struct
 
 const char *xrc_ini_state_name(enum xrc_ini_state state)
 {
-    static const char *const name[] = {"IDLE", "REQUESTED", "READY", "FAILED", "CLOSED"};
+    static const char *const name[] = {"IDLE", "REQUESTED", "READY", "DRAINING", "FAILED", "CLOSED"};
     return NAME_OF(name, state);
 }
 
 const char *xrc_ini_event_name(enum xrc_ini_event event)
 {
-    static const char *const name[] = {"OPEN",   "RESPONSE", "STALE",  "REJECT", "TIMER",
-                                       "SILENT", "EXPIRED",  "BROKEN", "CLOSE"};
+    static const char *const name[] = {"OPEN",    "RESPONSE", "STALE", "REJECT", "TIMER",  "SILENT",
+                                       "EXPIRED", "BROKEN",   "CLOSE", "GONE",   "DRAINED"};
     return NAME_OF(name, event);
 }
 
 const char *xrc_ini_action_name(enum xrc_ini_action action)
 {
-    static const char *const name[] = {"NOTHING", "REQUEST", "RESEND",     "NEXT_CONTACT",
-                                       "CONNECT", "REPORT",  "DISCONNECT", "ABANDON"};
+    static const char *const name[] = {"NOTHING", "REQUEST",    "RESEND",  "NEXT_CONTACT", "CONNECT",
+                                       "REPORT",  "DISCONNECT", "ABANDON", "DRAIN",        "LET_GO"};
     return NAME_OF(name, action);
 }
 

@@ -19,6 +19,7 @@ enum xrc_ini_state {
     XRC_INI_IDLE,      /**< nobody has asked for it yet */
     XRC_INI_REQUESTED, /**< REQUEST sent, waiting */
     XRC_INI_READY,     /**< INI is in RTS towards its TGT */
+    XRC_INI_DRAINING,  /**< its TGT is gone; what has not arrived comes back */
     XRC_INI_FAILED,    /**< given up; said so */
     XRC_INI_CLOSED,    /**< INI is gone */
     XRC_INI_STATES
@@ -34,6 +35,8 @@ enum xrc_ini_event {
     XRC_INI_EV_EXPIRED,  /**< the time a peer is given has passed */
     XRC_INI_EV_BROKEN,   /**< a verb failed while connecting */
     XRC_INI_EV_CLOSE,    /**< nobody needs it any more */
+    XRC_INI_EV_GONE,     /**< its TGT is gone with the last rank that held it */
+    XRC_INI_EV_DRAINED,  /**< all that was on its way has arrived */
     XRC_INI_EVENTS
 };
 
@@ -46,6 +49,8 @@ enum xrc_ini_action {
     XRC_INI_DO_REPORT,       /**< tell progress that this peer cannot be reached */
     XRC_INI_DO_DISCONNECT,   /**< tell the target that its TGT is not needed any more */
     XRC_INI_DO_ABANDON,      /**< as DISCONNECT: the target may have made a TGT already */
+    XRC_INI_DO_DRAIN,        /**< INI to the error state, and see what comes back */
+    XRC_INI_DO_LET_GO,       /**< destroy the INI; whoever needs one again opens another */
     XRC_INI_ACTIONS
 };
 

@@ -96,6 +96,8 @@ static const struct {
     {IBV_WC_REM_OP_ERR, "the other side could not finish the request", "Look for messages on the remote host."},
     {IBV_WC_LOC_PROT_ERR, "local memory is not, or no longer, registered",
      "This is a fault in a program or in Open MPI: was the buffer freed while in use?"},
+    {IBV_WC_WR_FLUSH_ERR, "the processes on the other side have ended without waiting for it",
+     "Is there a message that the program sends and nobody receives before MPI_Comm_disconnect or MPI_Finalize?"},
     {IBV_WC_LOC_LEN_ERR, "a message is longer than the port allows", "This is a fault in this component."},
 };
 

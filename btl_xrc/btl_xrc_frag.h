@@ -9,6 +9,7 @@ enum xrc_frag_kind {
     XRC_FRAG_SEND, /* what alloc and prepare_src hand out */
     XRC_FRAG_RDMA, /* put, get or atomic */
     XRC_FRAG_MARK, /* retires unsignalled sends, nothing else */
+    XRC_FRAG_LAST, /* the same, on an INI in the error state: what went before has arrived or come back */
 };
 
 /* What a put, get or atomic calls back with. */

@@ -7,6 +7,7 @@
 #include "btl_xrc_board.h"
 #include "btl_xrc_conn.h"
 #include "btl_xrc_error.h"
+#include "btl_xrc_gone.h"
 
 /* ---- the ring of peers that wait ---- */
 
@@ -84,14 +85,17 @@ static void starve(struct xrc_node *node)
     OPAL_THREAD_UNLOCK(&module->lock);
 }
 
-/*
- * Completions share one CQ between all nodes; it must never overrun. Before READY it is the service thread that posts,
- * from what was set aside for it.
- */
+/* Before READY it is the service thread that posts. */
+static bool by_service(const struct xrc_node *node)
+{
+    return XRC_INI_REQUESTED == xrc_node_state(node);
+}
+
+/* Completions share one CQ between all nodes; it must never overrun. The service thread has what was set aside for it. */
 static bool take_room(struct xrc_node *node)
 {
     mca_btl_xrc_module_t *module = node->module;
-    if (OPAL_UNLIKELY(XRC_INI_READY != xrc_node_state(node))) {
+    if (OPAL_UNLIKELY(by_service(node))) {
         return node->borrowed > 0 && node->borrowed-- > 0;
     }
     if (OPAL_LIKELY(OPAL_THREAD_ADD_FETCH32(&module->send_room, -1) >= 0)) {
@@ -104,7 +108,7 @@ static bool take_room(struct xrc_node *node)
 
 static void untake_room(struct xrc_node *node)
 {
-    if (OPAL_UNLIKELY(XRC_INI_READY != xrc_node_state(node))) {
+    if (OPAL_UNLIKELY(by_service(node))) {
         ++node->borrowed;
     } else {
         give_room(node->module, 1);
@@ -121,7 +125,7 @@ static int post_result(struct xrc_node *node, int rc)
 {
     if (ENOMEM == rc) {
         /* Nothing may be on the way whose completion would bring us back. */
-        if (XRC_INI_READY == xrc_node_state(node)) {
+        if (!by_service(node)) {
             starve(node);
         }
         return OPAL_ERR_RESOURCE_BUSY;
@@ -219,13 +223,81 @@ static void refused(struct xrc_node *node)
     xrc_node_fail(node, "the HCA refuses work requests");
 }
 
+/* A work request that says nothing but "all before me are done". Node lock held. */
+static int post_mark(struct xrc_node *node, struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_wr *wr,
+                     enum xrc_frag_kind kind)
+{
+    struct xrc_frag *mark = (struct xrc_frag *) opal_free_list_get(&node->module->mark_frags);
+    if (NULL == mark) {
+        return OPAL_ERR_RESOURCE_BUSY;
+    }
+    mark->home = &node->module->mark_frags;
+    mark->endpoint = endpoint;
+    mark->node = node;
+    mark->kind = (uint8_t) kind;
+    mark->wr = *wr;
+    mark->wr.wr_id = (uint64_t) (uintptr_t) mark;
+    int rc = post_signalled(node, mark, IBV_SEND_INLINE);
+    if (OPAL_SUCCESS != rc) {
+        xrc_frag_return(mark);
+    }
+    return rc;
+}
+
+/* A write of nothing: its key is not looked at. */
+static int post_nothing(struct xrc_node *node, enum xrc_frag_kind kind)
+{
+    struct mca_btl_base_endpoint_t *peer = node->endpoints;
+    if (NULL == peer || peer->leaving || node->credit[0] <= 0) {
+        return OPAL_ERR_RESOURCE_BUSY;
+    }
+    struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
+    wr.qp_type.xrc.remote_srqn = peer->srqn[0];
+    return post_mark(node, peer, &wr, kind);
+}
+
+/*
+ * The INI of a node that is DRAINING is in the error state: it gives back what has not arrived, in the order it was posted,
+ * also what was not signalled. So when the last one comes, and none before it, all have arrived. Node lock held.
+ */
+static bool post_last(struct xrc_node *node)
+{
+    int rc = node->last_posted ? OPAL_SUCCESS : post_nothing(node, XRC_FRAG_LAST);
+    node->last_posted = OPAL_SUCCESS == rc;
+    if (OPAL_ERR_RESOURCE_BUSY == rc) {
+        starve(node);
+    }
+    return OPAL_ERR_UNREACH != rc;
+}
+
+/* Post what there is to post, @a done having come back (NULL: none). Node lock held. False as above. */
+static bool go_on(struct xrc_node *node, const struct xrc_frag *done)
+{
+    if (OPAL_LIKELY(XRC_INI_READY == node->state)) {
+        return NULL == node->ring_head || drain_locked(node);
+    }
+    if (XRC_INI_DRAINING != node->state) {
+        return true;
+    }
+    node->drained |= NULL != done && XRC_FRAG_LAST == done->kind;
+    return post_last(node);
+}
+
 void xrc_node_drain(struct xrc_node *node)
 {
     bool both = xrc_node_lock(node);
-    bool good = XRC_INI_READY != node->state || drain_locked(node);
+    bool good = go_on(node, NULL);
     xrc_node_unlock(node, both);
     if (OPAL_UNLIKELY(!good)) {
         refused(node);
+    }
+}
+
+/* The node has become REQUESTED. */
+static void open_ini(struct xrc_node *node, const struct mca_btl_base_endpoint_t *first)
+{
+    if (OPAL_SUCCESS != xrc_conn_open(node, first)) {
+        xrc_node_fail(node, "no INI QP");
     }
 }
 
@@ -239,7 +311,7 @@ int xrc_node_send(struct mca_btl_base_endpoint_t *endpoint, struct xrc_frag *fra
     bool both = xrc_node_lock(node);
     if (OPAL_LIKELY(XRC_INI_READY == node->state)) {
         rc = NULL == endpoint->wait_head ? post(node, frag) : OPAL_ERR_RESOURCE_BUSY;
-    } else if (XRC_INI_IDLE == node->state || XRC_INI_REQUESTED == node->state) {
+    } else if (XRC_INI_FAILED != node->state && XRC_INI_CLOSED != node->state) {
         struct xrc_ini_step step = xrc_ini_next(node->state, XRC_INI_EV_OPEN);
         set_state(node, step.state);
         open = XRC_INI_DO_REQUEST == step.action;
@@ -254,27 +326,8 @@ int xrc_node_send(struct mca_btl_base_endpoint_t *endpoint, struct xrc_frag *fra
         rc = OPAL_SUCCESS;
     }
     xrc_node_unlock(node, both);
-    if (OPAL_UNLIKELY(open) && OPAL_SUCCESS != xrc_conn_open(node, endpoint)) {
-        xrc_node_fail(node, "no INI QP");
-    }
-    return rc;
-}
-
-/* A work request that says nothing but "all before me are done". Node lock held. */
-static int post_mark(struct xrc_node *node, struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_wr *wr)
-{
-    struct xrc_frag *mark = (struct xrc_frag *) opal_free_list_get(&node->module->mark_frags);
-    if (NULL == mark) {
-        return OPAL_ERR_RESOURCE_BUSY;
-    }
-    mark->home = &node->module->mark_frags;
-    mark->endpoint = endpoint;
-    mark->node = node;
-    mark->wr = *wr;
-    mark->wr.wr_id = (uint64_t) (uintptr_t) mark;
-    int rc = post_signalled(node, mark, IBV_SEND_INLINE);
-    if (OPAL_SUCCESS != rc) {
-        xrc_frag_return(mark);
+    if (OPAL_UNLIKELY(open)) {
+        open_ini(node, endpoint);
     }
     return rc;
 }
@@ -285,44 +338,108 @@ int xrc_node_send_now(struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_
     int rc = OPAL_ERR_RESOURCE_BUSY;
     bool both = xrc_node_lock(node);
     if (OPAL_LIKELY(XRC_INI_READY == node->state && NULL == endpoint->wait_head && node->credit[0] > 0)) {
-        rc = node->unsignalled + 1 < node->signal_every ? post_and_forget(node, wr) : post_mark(node, endpoint, wr);
+        rc = node->unsignalled + 1 < node->signal_every ? post_and_forget(node, wr)
+                                                        : post_mark(node, endpoint, wr, XRC_FRAG_MARK);
     }
     xrc_node_unlock(node, both);
     return rc;
 }
 
-/* A write of nothing: its key is not looked at. Without credit there is traffic enough. */
+/* Without credit there is traffic enough. */
 void xrc_node_nudge(struct xrc_node *node)
 {
     bool both = xrc_node_lock(node);
-    struct mca_btl_base_endpoint_t *peer = node->endpoints;
-    if (XRC_INI_READY == node->state && NULL != peer && !peer->leaving && node->credit[0] > 0) {
-        struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
-        wr.qp_type.xrc.remote_srqn = peer->srqn[0];
-        (void) post_mark(node, peer, &wr);
+    if (XRC_INI_READY == node->state) {
+        (void) post_nothing(node, XRC_FRAG_MARK);
     }
     xrc_node_unlock(node, both);
 }
 
-/* Closed, and nothing is on the way any more: the INI goes. */
+static void destroy_ini(struct ibv_qp *ini, struct xrc_apm *apm)
+{
+    xrc_apm_release(apm);
+    ibv_destroy_qp(ini);
+    xrc_count(&mca_btl_xrc_component.counters.ini_gone, 1);
+}
+
+/* Back to the start. True: peers have come to wait meanwhile, and another INI is to be opened. Node lock held. */
+static bool start_over(struct xrc_node *node)
+{
+    struct xrc_ini_step step = xrc_ini_next(node->state, XRC_INI_EV_DRAINED);
+    if (XRC_INI_DO_LET_GO == step.action && NULL != node->ring_head) {
+        step = xrc_ini_next(step.state, XRC_INI_EV_OPEN);
+    }
+    set_state(node, step.state);
+    return XRC_INI_DO_REQUEST == step.action;
+}
+
+/* Nothing is on the way any more: the INI goes. For good when the node is closed, else until somebody needs one again. */
 static void take_down(struct xrc_node *node)
 {
     bool both = xrc_node_lock(node);
     struct ibv_qp *ini = node->ini;
-    bool now = XRC_INI_CLOSED == node->state && 0 == node->in_flight && NULL == node->conn && NULL != ini;
-    if (now) {
+    struct xrc_apm *apm = node->apm;
+    bool idle = NULL != ini && NULL == node->conn && 0 == node->in_flight;
+    bool closed = idle && XRC_INI_CLOSED == node->state;
+    bool drained = idle && XRC_INI_DRAINING == node->state && node->drained;
+    if (closed || drained) {
         node->ini = NULL;
-    }
-    xrc_node_unlock(node, both);
-    if (now) {
-        uint32_t qpn = ini->qp_num;
-        xrc_apm_release(node->apm);
         node->apm = NULL;
-        ibv_destroy_qp(ini);
-        xrc_count(&mca_btl_xrc_component.counters.ini_gone, 1);
-        if (node->farewell_due) {
+    }
+    bool reopen = drained && start_over(node);
+    xrc_node_unlock(node, both);
+    if (closed || drained) {
+        uint32_t qpn = ini->qp_num;
+        XRC_VERBOSE(10, "INI 0x%06x given back", qpn);
+        destroy_ini(ini, apm);
+        if (closed && node->farewell_due) {
             xrc_conn_farewell(node, qpn);
         }
+    }
+    if (reopen) {
+        open_ini(node, NULL);
+    }
+}
+
+static struct xrc_node *node_of(mca_btl_xrc_module_t *module, const struct xrc_gone *gone)
+{
+    struct xrc_node *node;
+    OPAL_THREAD_LOCK(&module->lock);
+    for (node = module->nodes; NULL != node; node = node->next) {
+        if (NULL != node->ini && node->ini->qp_num == gone->ini_qpn && node->generation == gone->generation
+            && 0 == memcmp(&node->domain, &gone->domain, sizeof(gone->domain))) {
+            break;
+        }
+    }
+    OPAL_THREAD_UNLOCK(&module->lock);
+    return node;
+}
+
+/* False: it stays as it is, since its HCA does not want to stop it. */
+static bool stop(struct ibv_qp *ini)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    int rc = ibv_modify_qp(ini, &attr, IBV_QP_STATE);
+    XRC_VERBOSE(0 == rc ? 10 : 1, "INI 0x%06x: its TGT is gone: %s", ini->qp_num, 0 == rc ? "draining" : strerror(rc));
+    return 0 == rc;
+}
+
+void xrc_node_gone(mca_btl_xrc_module_t *module, const struct xrc_gone *gone)
+{
+    struct xrc_node *node = node_of(module, gone);
+    if (NULL == node) {
+        return;
+    }
+    bool both = xrc_node_lock(node), good = true;
+    struct xrc_ini_step step = xrc_ini_next(node->state, XRC_INI_EV_GONE);
+    bool same = node->tgt_qpn == gone->tgt_qpn && node->tgt_psn == gone->tgt_psn;
+    if (same && XRC_INI_DO_DRAIN == step.action && stop(node->ini)) {
+        set_state(node, step.state);
+        good = post_last(node);
+    }
+    xrc_node_unlock(node, both);
+    if (OPAL_UNLIKELY(!good)) {
+        refused(node);
     }
 }
 
@@ -336,13 +453,13 @@ bool xrc_node_retire(struct xrc_frag *frag)
     node->credit[0] += (int32_t) frag->retires;
     --node->in_flight;
     --endpoint->in_flight;
-    bool good = NULL == node->ring_head || XRC_INI_READY != node->state || drain_locked(node);
+    bool good = go_on(node, frag);
     bool gone = endpoint->leaving && 0 == endpoint->in_flight;
     xrc_node_unlock(node, both);
     if (OPAL_UNLIKELY(!good)) {
         refused(node);
     }
-    if (OPAL_UNLIKELY(XRC_INI_CLOSED == xrc_node_state(node))) {
+    if (OPAL_UNLIKELY(XRC_INI_READY != xrc_node_state(node))) {
         take_down(node);
     }
     return gone;
@@ -399,12 +516,15 @@ struct xrc_node *xrc_node_get(mca_btl_xrc_module_t *module, const struct xrc_mod
     return node;
 }
 
-bool xrc_node_service_ready(struct xrc_node *node)
+bool xrc_node_service_ready(const struct xrc_conn *conn)
 {
+    struct xrc_node *node = conn->node;
     pthread_mutex_lock(&node->setup);
     bool wanted = XRC_INI_REQUESTED == node->state;
     bool good = !wanted || drain_locked(node);
     if (wanted && good) {
+        node->tgt_qpn = conn->answer.tgt_qpn;
+        node->tgt_psn = conn->answer.tgt_psn;
         set_state(node, XRC_INI_READY);
     }
     pthread_mutex_unlock(&node->setup);
@@ -415,13 +535,9 @@ void xrc_node_connected(struct xrc_conn *conn)
 {
     struct xrc_node *node = conn->node;
     bool both = xrc_node_lock(node);
-    bool ready = XRC_INI_READY == conn->state;
-    bool failed = !ready && XRC_INI_CLOSED != node->state;
+    bool failed = XRC_INI_READY != conn->state && XRC_INI_CLOSED != node->state;
     /* Also when it failed: a TGT may have been made, and its makers will be told that it is of no use. */
     node->answerer = conn->contact[conn->current];
-    if (ready) {
-        node->tgt_qpn = conn->answer.tgt_qpn;
-    }
     give_room(node->module, node->borrowed);
     node->borrowed = 0;
     node->conn = NULL;

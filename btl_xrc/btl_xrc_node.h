@@ -38,7 +38,10 @@ struct xrc_node {
     struct xrc_contact answerer; /* who has made or found our TGT */
     uint32_t generation;
     uint32_t tgt_qpn;
+    uint32_t tgt_psn;
     bool starved;
+    bool last_posted; /* DRAINING: the last work request of this INI is on its way, ... */
+    bool drained;     /* ... and has come back, with none of those before it lost */
     bool fault_said;
     bool farewell_due; /* the remote domain may have a TGT for this INI */
 };
@@ -92,16 +95,19 @@ bool xrc_node_retire(struct xrc_frag *frag);
 void xrc_node_drain(struct xrc_node *node);
 
 /**
- * Service thread: the INI is in RTS. Posts what waits, since the application may not call us for long: a send that
+ * Service thread: the INI of @a conn is in RTS. Posts what waits, since the application may not call us for long: a send that
  * has been buffered counts as done for it. False when the HCA refuses.
  */
-bool xrc_node_service_ready(struct xrc_node *node);
+bool xrc_node_service_ready(const struct xrc_conn *conn);
 
 /** MPI side: have something go to the other side and an answer come back, if nothing is on the way that will do. */
 void xrc_node_nudge(struct xrc_node *node);
 
 /** MPI side: the service thread is done with a connection of this node. */
 void xrc_node_connected(struct xrc_conn *conn);
+
+/** MPI side: nobody holds the TGT of one of @a module's INIs any more. */
+void xrc_node_gone(mca_btl_xrc_module_t *module, const struct xrc_gone *gone);
 
 /** The INI is of no use any more: all its peers are reported, what waits is completed with an error. */
 void xrc_node_fail(struct xrc_node *node, const char *why);

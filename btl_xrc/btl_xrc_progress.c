@@ -73,7 +73,8 @@ static void send_failed(mca_btl_xrc_module_t *module, struct xrc_frag *frag, con
     if (NULL == node) {
         return;
     }
-    if (!node->fault_said && IBV_WC_WR_FLUSH_ERR != wc->status && !module->closing) {
+    bool first = IBV_WC_WR_FLUSH_ERR != wc->status || XRC_INI_DRAINING == xrc_node_state(node);
+    if (!node->fault_said && first && !module->closing) {
         node->fault_said = true;
         xrc_error_send(node, NULL != endpoint ? endpoint : node->endpoints, wc->status);
     }
@@ -85,6 +86,12 @@ static void send_failed(mca_btl_xrc_module_t *module, struct xrc_frag *frag, con
             xrc_endpoint_free(endpoint);
         }
     }
+}
+
+/* Not meant to arrive: see XRC_INI_DRAINING. */
+static bool is_last(const struct xrc_frag *frag)
+{
+    return NULL != frag && XRC_FRAG_LAST == frag->kind;
 }
 
 static void send_done(struct xrc_frag *frag)
@@ -103,7 +110,7 @@ static int progress_send(mca_btl_xrc_module_t *module)
     int n = ibv_poll_cq(module->send_cq, mca_btl_xrc_component.params.poll_cq_batch, wc);
     for (int i = 0; i < n; ++i) {
         struct xrc_frag *frag = (struct xrc_frag *) (uintptr_t) wc[i].wr_id;
-        if (OPAL_LIKELY(IBV_WC_SUCCESS == wc[i].status)) {
+        if (OPAL_LIKELY(IBV_WC_SUCCESS == wc[i].status) || is_last(frag)) {
             send_done(frag);
         } else {
             send_failed(module, frag, &wc[i]);

@@ -12,11 +12,13 @@
 
 #include "btl_xrc_apm.h"
 #include "btl_xrc_board.h"
+#include "btl_xrc_gone.h"
 #include "btl_xrc_tgt.h"
 #include "btl_xrc_ud.h"
 
 #define REPAIR_MS    1000 /* how often TGT keepers are looked after */
 #define HAND_OVER_MS 300  /* how long a leaving rank waits for others to take its TGTs */
+#define LAST_WORD_MS 300  /* and until its own messages are out */
 
 static struct {
     pthread_t thread;
@@ -77,6 +79,7 @@ void xrc_service_message(mca_btl_xrc_module_t *module, const struct xrc_msg *msg
     case XRC_MSG_ARM: xrc_tgt_arm(module, msg); break;
     case XRC_MSG_ARMED: xrc_apm_message(module, msg); break;
     case XRC_MSG_MIGRATE: xrc_apm_told(module, msg); break;
+    case XRC_MSG_GONE: xrc_gone_told(module, msg); break;
     case XRC_MSG_TYPES: break;
     }
     xrc_apm_heard(module, msg->addr.lid);
@@ -219,8 +222,22 @@ static bool repair(mca_btl_xrc_module_t *home)
 
 static bool release(mca_btl_xrc_module_t *home)
 {
-    xrc_tgt_release_all(home);
-    return false;
+    return xrc_tgt_release_all(home, false);
+}
+
+static bool release_at_once(mca_btl_xrc_module_t *home)
+{
+    return xrc_tgt_release_all(home, true);
+}
+
+/* Messages that are not out yet go with their queue. */
+static bool sends_left(void)
+{
+    bool any = false;
+    for (unsigned i = 0; i < mca_btl_xrc_component.nmodules; ++i) {
+        any = any || xrc_ud_is_sending(mca_btl_xrc_component.modules[i]->ud);
+    }
+    return any;
 }
 
 static bool set_leaving(mca_btl_xrc_module_t *home)
@@ -273,7 +290,11 @@ static void leave(void)
     while (each_home(xrc_tgt_hand_over) && xrc_service_now_ms() < until) {
         sleep_and_handle(10);
     }
-    each_home(release);
+    until = xrc_service_now_ms() + LAST_WORD_MS;
+    while ((each_home(release) || sends_left()) && xrc_service_now_ms() < until) {
+        sleep_and_handle(10);
+    }
+    each_home(release_at_once);
 }
 
 static void *run(void *arg)

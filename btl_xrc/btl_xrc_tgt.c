@@ -6,6 +6,7 @@
 
 #include "btl_xrc_apm_fsm.h"
 #include "btl_xrc_board.h"
+#include "btl_xrc_gone.h"
 #include "btl_xrc_path.h"
 #include "btl_xrc_service.h"
 #include "btl_xrc_ud.h"
@@ -277,6 +278,8 @@ static void create(mca_btl_xrc_module_t *module, const struct xrc_msg *request, 
     }
     entry->generation = request->generation;
     entry->ini_qpn = request->ini_qpn;
+    entry->ini_addr = request->addr;
+    entry->ini_ud = request->ud;
     uint32_t slot = xrc_board_tgt_index(board, entry), psn = 0;
     xrc_board_unlock(board);
     if (getrandom(&psn, sizeof(psn), GRND_NONBLOCK) != (ssize_t) sizeof(psn)) {
@@ -659,20 +662,34 @@ bool xrc_tgt_hand_over(mca_btl_xrc_module_t *home)
     return waiting;
 }
 
-void xrc_tgt_release_all(mca_btl_xrc_module_t *home)
+/* When nobody else keeps it, it goes with us, and its initiator hears of it. False: later, there is no room for that. */
+static bool release(mca_btl_xrc_module_t *home, struct xrc_tgt *tgt, bool at_once)
 {
-    struct xrc_device *device = home->device;
-    while (NULL != device->tgts) {
-        struct xrc_tgt *tgt = device->tgts;
-        xrc_board_lock(device->board);
-        if (listed(device->board, tgt->slot, tgt->qpn)) {
-            struct xrc_board_tgt *entry = xrc_board_tgt_at(device->board, tgt->slot);
-            xrc_board_unkeep(device->board, entry);
-            if (xrc_board_orphaned(device->board, entry)) {
-                xrc_board_tgt_remove(device->board, entry);
-            }
-        }
-        xrc_board_unlock(device->board);
-        drop_handle(device, tgt);
+    struct xrc_board *board = home->device->board;
+    struct xrc_board_tgt entry = {0};
+    bool can = true, last = false;
+    xrc_board_lock(board);
+    if (listed(board, tgt->slot, tgt->qpn)) {
+        entry = *xrc_board_tgt_at(board, tgt->slot);
+        can = at_once || xrc_gone_can_tell(home, &entry);
+        last = can && xrc_board_quit(board, xrc_board_tgt_at(board, tgt->slot));
     }
+    xrc_board_unlock(board);
+    if (can) {
+        drop_handle(home->device, tgt);
+    }
+    if (last) {
+        xrc_gone_tell(home, &entry);
+    }
+    return can;
+}
+
+bool xrc_tgt_release_all(mca_btl_xrc_module_t *home, bool at_once)
+{
+    bool left = false;
+    for (struct xrc_tgt *tgt = home->device->tgts, *next; NULL != tgt; tgt = next) {
+        next = tgt->next;
+        left = !release(home, tgt, at_once) || left;
+    }
+    return left;
 }

@@ -30,7 +30,7 @@ void xrc_tgt_repair(mca_btl_xrc_module_t *home);
 /** Ask others to take over what only this process holds; true while somebody has still to answer. */
 bool xrc_tgt_hand_over(mca_btl_xrc_module_t *home);
 
-/** Let go of everything. */
-void xrc_tgt_release_all(mca_btl_xrc_module_t *home);
+/** Let go of what there is room for to tell initiators of, or of everything @a at_once. True: there is something left. */
+bool xrc_tgt_release_all(mca_btl_xrc_module_t *home, bool at_once);
 
 #endif

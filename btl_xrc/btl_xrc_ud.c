@@ -176,6 +176,15 @@ bool xrc_ud_has_room(const struct xrc_ud *ud)
     return free_send(ud) >= 0;
 }
 
+bool xrc_ud_is_sending(const struct xrc_ud *ud)
+{
+    bool any = false;
+    for (unsigned i = 0; i < XRC_UD_SENDS; ++i) {
+        any = any || NULL != ud->ah[i];
+    }
+    return any;
+}
+
 static void fill_in(const mca_btl_xrc_module_t *module, const struct xrc_contact *to, struct xrc_msg *msg)
 {
     msg->src = (struct xrc_name){OPAL_PROC_MY_NAME.jobid, OPAL_PROC_MY_NAME.vpid};

@@ -18,6 +18,9 @@ int xrc_ud_fd(const struct xrc_ud *ud);
 /** Can another message be sent now? If not, the queue becomes readable when it can. */
 bool xrc_ud_has_room(const struct xrc_ud *ud);
 
+/** Are there messages that are not out yet? The queue becomes readable when they are. */
+bool xrc_ud_is_sending(const struct xrc_ud *ud);
+
 /** Send @a msg (its src, dst and addr are filled in here). Lost when there is no room: whoever sent it will repeat. */
 void xrc_ud_send(mca_btl_xrc_module_t *module, const struct xrc_contact *to, const struct xrc_port_addr *where,
                  struct xrc_msg *msg);

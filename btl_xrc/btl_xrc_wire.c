@@ -347,6 +347,7 @@ const char *xrc_msg_type_name(unsigned type)
         [XRC_MSG_KEEP] = "KEEP",       [XRC_MSG_KEPT] = "KEPT",
         [XRC_MSG_DROP] = "DROP",       [XRC_MSG_ARM] = "ARM",
         [XRC_MSG_ARMED] = "ARMED",     [XRC_MSG_MIGRATE] = "MIGRATE",
+        [XRC_MSG_GONE] = "GONE",
     };
     return type < XRC_MSG_TYPES && name[type] != NULL ? name[type] : "?";
 }

@@ -116,6 +116,7 @@ enum xrc_msg_type {
     XRC_MSG_ARM,         /**< initiator: load this alternate path into the TGT and rearm it */
     XRC_MSG_ARMED,       /**< answer to ARM, see reason */
     XRC_MSG_MIGRATE,     /**< target: our port of the path in use has failed, use the alternate. No answer */
+    XRC_MSG_GONE,        /**< target: nobody holds your INI's TGT any more. No answer */
     XRC_MSG_TYPES
 };
 

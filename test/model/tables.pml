@@ -2,24 +2,26 @@
 /* The two state machines, from the tables. Each row that is taken is noted, and told when the search ends. */
 
 mtype = {
-    S_IDLE, S_REQUESTED, S_READY, S_FAILED, S_CLOSED,
+    S_IDLE, S_REQUESTED, S_READY, S_DRAINING, S_FAILED, S_CLOSED,
     E_OPEN, E_RESPONSE, E_STALE, E_REJECT, E_TIMER, E_SILENT, E_EXPIRED, E_BROKEN, E_CLOSE,
+    E_GONE, E_DRAINED,
     A_NOTHING, A_REQUEST, A_RESEND, A_NEXT_CONTACT, A_CONNECT, A_REPORT, A_DISCONNECT, A_ABANDON,
+    A_DRAIN, A_LET_GO,
     T_NONE, T_MAKING, T_READY,
     F_REQUEST, F_NEWER, F_OLDER, F_LEAVING, F_DISCONNECT, F_MADE, F_BROKEN, F_ORPHANED,
     B_NOTHING, B_CREATE, B_REPLACE, B_ANSWER, B_REJECT, B_RELEASE, B_UNLIST
 }
 
 /* Rows taken, by line of their file; no part of a state. */
-hidden byte taken_ini[64];
-hidden byte taken_tgt[64];
+hidden byte taken_ini[96];
+hidden byte taken_tgt[96];
 
 c_decl {
     static void tell_taken(void)
     {
         extern unsigned char taken_ini[], taken_tgt[];
         int row;
-        for (row = 0; row < 64; ++row) {
+        for (row = 0; row < 96; ++row) {
             if (taken_ini[row]) {
                 printf("taken ini_table.pml:%d\n", row);
             }

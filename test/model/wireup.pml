@@ -31,6 +31,9 @@
 #ifndef HURRIES     /* closed, or out of time, although an answer is on its way */
 #define HURRIES 1
 #endif
+#ifndef GOERS       /* leaving ranks that let go of what they hold, and end */
+#define GOERS 0
+#endif
 #define GENERATIONS 2
 #define RANKS       2
 #define QPS         5 /* numbers 1 to 4; a free one is used again at once */
@@ -38,17 +41,19 @@
 #define ATTEMPTS    8 /* requests within the time a peer has */
 #define LOAN        1 /* sends that the service thread may post */
 
-bool one_ini, tgt_there, reached, said, sent_all, given_back, one_tgt, made_or_gone, tgt_goes; /* rules */
+bool one_ini, tgt_there, reached, said, sent_all, given_back, one_tgt, made_or_gone, tgt_goes, let_go, kept; /* rules */
 
 /* ---- the network: how many of each message are on their way ---- */
 
 byte request[4], disconnect[4], reject[4]; /* generation and rank */
 byte response[20];                         /* generation, rank, TGT */
+byte gone[10];                             /* generation, TGT */
 byte inflight;
-byte losses, dups, early, crashes, leavers, breaks, hurries;
+byte losses, dups, early, crashes, leavers, breaks, hurries, goers;
 
 #define PAIR(g, t)       ((g) * RANKS + (t))
 #define TRIPLE(g, t, q)  (PAIR(g, t) * QPS + (q))
+#define OF_TGT(g, q)     ((g) * QPS + (q))
 #define NOISE            (losses + dups + early + crashes + leavers + hurries)
 
 /* Lost, once, or twice; always lost when nobody is there any more. */
@@ -79,6 +84,7 @@ byte tgt_of[QPS] = 255; /* generation a TGT was made for */
 byte held[RANKS];       /* TGTs that a rank has handles on, by bit */
 bool dead[RANKS], leaving[RANKS];
 byte making;            /* ranks between listing and making */
+byte spent;             /* TGTs that initiators were told to be gone: one with the same number has another PSN */
 
 #define BIT(q)     (1 << (q))
 #define EXISTS(q)  (((held[0] | held[1]) & BIT(q)) != 0)
@@ -99,12 +105,14 @@ byte where[GENERATIONS];
 bool ini[GENERATIONS], close_wanted[GENERATIONS], farewell_due[GENERATIONS];
 byte current[GENERATIONS], attempts[GENERATIONS], answerer[GENERATIONS] = 255;
 byte tgt[GENERATIONS], waiting[GENERATIONS], sent[GENERATIONS], loan[GENERATIONS] = LOAN;
+byte gone_before[GENERATIONS]; /* a TGT that it need not wait for any more */
 bool hurried[GENERATIONS];
 bool settled; /* from now on nothing happens any more that need not */
 bool judged;  /* the end of a run */
 
 /* An INI in use has a TGT that was made for it, as long as all ranks live that could hold it. */
-#define GOOD(g) (crashes > 0 || (EXISTS(tgt[g]) && tgt_of[tgt[g]] == (g)))
+#define HAS_TGT(g) (EXISTS(tgt[g]) && tgt_of[tgt[g]] == (g))
+#define GOOD(g)    (crashes > 0 || goers > 0 || HAS_TGT(g))
 
 inline send_request(g)
 {
@@ -128,9 +136,72 @@ inline drain(g, room)
 
 /* ---- MPI threads ---- */
 
+inline open_ini(g)
+{
+    /* one INI in use */
+    RULE(one_ini, !(ini[0] && node[0] != S_CLOSED) && !(ini[1] && node[1] != S_CLOSED));
+    ini[g] = true;
+    where[g] = AT_STACK
+}
+
+/* Nobody holds TGT q any more, which was made for generation k. */
+inline take_gone(k, q)
+{
+    get(gone[OF_TGT(k, q)]);
+#ifdef MUTATE_ANY_GONE
+    n = g;
+#else
+    n = k;
+#endif
+    if
+#ifdef MUTATE_ANY_GONE
+    :: node[n] == S_READY ->
+#else
+    :: node[n] == S_READY && tgt[n] == q ->
+#endif
+        RULE(kept, !HAS_TGT(n));
+        ini_next(node[n], E_GONE, act);
+        assert(act == A_DRAIN)
+    :: else
+    fi;
+    n = 0
+}
+
+/* All has arrived: another INI, if somebody waits for one, has another generation. */
+inline drained(k)
+{
+    ini_next(node[k], E_DRAINED, act);
+    assert(act == A_LET_GO);
+    ini[k] = false;
+    if
+    :: k + 1 < GENERATIONS && g == k ->
+        g = k + 1;
+        opens = 0;
+#ifndef MUTATE_NO_REOPEN
+        waiting[g] = waiting[k];
+        waiting[k] = 0;
+        if
+        :: waiting[g] > 0 -> ini_next(node[g], E_OPEN, act); open_ini(g)
+        :: else
+        fi
+#endif
+    :: else -> waiting[k] = 0; opens = 2 /* no generation is left */
+    fi
+}
+
+#define GONE(k, q) \
+    :: atomic { gone[OF_TGT(k, q)] > 0 && where[k] == AT_NODE -> take_gone(k, q); act = A_NOTHING }
+#define DRAINED(k) \
+    :: atomic { node[k] == S_DRAINING && where[k] == AT_NODE -> \
+        if \
+        :: breaks < BREAKS -> breaks++; ini_next(node[k], E_BROKEN, act); waiting[k] = 0 /* a send was lost */ \
+        :: true -> drained(k) \
+        fi; \
+        act = A_NOTHING }
+
 proctype Mpi()
 {
-    byte g, opens, plenty;
+    byte g, opens, plenty, n;
     mtype act;
 #ifdef MUTATE_LATE_ENQUEUE
     bool late;
@@ -154,10 +225,7 @@ proctype Mpi()
                 ini_next(node[g], E_BROKEN, act);
                 assert(act == A_REPORT);
                 waiting[g] = 0
-            :: act == A_REQUEST -> /* one INI in use */
-                RULE(one_ini, !(ini[0] && node[0] != S_CLOSED) && !(ini[1] && node[1] != S_CLOSED));
-                ini[g] = true;
-                where[g] = AT_STACK
+            :: act == A_REQUEST -> open_ini(g)
             :: else
             fi
         fi;
@@ -187,6 +255,10 @@ proctype Mpi()
         plenty = 0;
 #endif
         k = 0 }
+
+    /* the last ranks that held its TGT have left: let go of the INI, when nothing is on its way any more */
+    GONE(0, 1) GONE(0, 2) GONE(0, 3) GONE(0, 4) GONE(1, 1) GONE(1, 2) GONE(1, 3) GONE(1, 4)
+    DRAINED(0) DRAINED(1)
 
     /* nobody needs the node any more; in a hurry when that is before it is connected */
     :: atomic { !settled && node[g] != S_CLOSED && (node[g] != S_REQUESTED || hurries < HURRIES) ->
@@ -221,7 +293,12 @@ inline take_response(g, t, q)
 {
     get(response[TRIPLE(g, t, q)]);
     if
+#ifndef MUTATE_LATE_RESPONSE
+    :: where[g] == AT_SERVICE && gone_before[g] == q -> ini_next(conn[g], E_STALE, act)
+    :: where[g] == AT_SERVICE && gone_before[g] != q ->
+#else
     :: where[g] == AT_SERVICE ->
+#endif
         ini_next(conn[g], E_RESPONSE, act);
         assert(act == A_CONNECT);
         tgt[g] = q;
@@ -251,6 +328,15 @@ inline take_reject(g, t)
     fi
 }
 
+/* Gone before we have heard of it. */
+inline take_gone_early(g, q)
+{
+    get(gone[OF_TGT(g, q)]);
+    ini_next(conn[g], E_GONE, act);
+    gone_before[g] = q;
+    current[g] = 1 - current[g]
+}
+
 inline time_to_repeat(g)
 {
     if
@@ -266,6 +352,8 @@ inline time_to_repeat(g)
 
 #define RESPONSE(t, q) \
     :: atomic { response[TRIPLE(g, t, q)] > 0 -> take_response(g, t, q); act = A_NOTHING }
+#define GONE_EARLY(q) \
+    :: atomic { where[g] == AT_SERVICE && gone[OF_TGT(g, q)] > 0 -> take_gone_early(g, q); act = A_NOTHING }
 #define RESPONSES(t) RESPONSE(t, 1) RESPONSE(t, 2) RESPONSE(t, 3) RESPONSE(t, 4)
 
 proctype Service(byte g)
@@ -279,6 +367,7 @@ proctype Service(byte g)
         act = A_NOTHING }
     RESPONSES(0)
     RESPONSES(1)
+    GONE_EARLY(1) GONE_EARLY(2) GONE_EARLY(3) GONE_EARLY(4)
     :: atomic { reject[PAIR(g, 0)] > 0 -> take_reject(g, 0); act = A_NOTHING }
     :: atomic { reject[PAIR(g, 1)] > 0 -> take_reject(g, 1); act = A_NOTHING }
 #ifdef MUTATE_ANY_GENERATION
@@ -323,7 +412,11 @@ inline new_qp(q)
 {
     q = 1;
     do
+#ifdef MUTATE_SAME_PSN
     :: q < QPS && EXISTS(q) -> q++
+#else
+    :: q < QPS && (EXISTS(q) || (spent & BIT(q))) -> q++
+#endif
     :: else -> break
     od;
     assert(q < QPS)
@@ -460,6 +553,25 @@ inline finish(t)
     mine = 255
 }
 
+/* What only this rank holds goes with it; where others can take it over they have done so (see keeping.pml). */
+inline let_go_of(t, q)
+{
+    if
+    :: held[t] & BIT(q) ->
+        drop(t, q);
+        if
+        :: LISTED(q) && !EXISTS(q) ->
+#ifndef MUTATE_NO_GONE
+            put(gone[OF_TGT(entry_generation, q)], true);
+            spent = spent | BIT(q);
+#endif
+            unlist()
+        :: else
+        fi
+    :: else
+    fi
+}
+
 inline forget(t)
 {
     inflight = inflight - request[PAIR(0, t)] - request[PAIR(1, t)] - disconnect[PAIR(0, t)] - disconnect[PAIR(1, t)];
@@ -488,6 +600,12 @@ proctype Rank(byte t)
     REPAIR(1) REPAIR(2) REPAIR(3) REPAIR(4)
 #endif
     :: atomic { !settled && mine == 255 && leavers < LEAVERS && !leaving[t] -> leavers++; leaving[t] = true }
+    :: atomic { mine == 255 && leaving[t] && goers < GOERS ->
+        goers++;
+        dead[t] = true;
+        let_go_of(t, 1); let_go_of(t, 2); let_go_of(t, 3); let_go_of(t, 4);
+        forget(t);
+        break }
     :: atomic { !settled && crashes < CRASHES ->
         crashes++;
         dead[t] = true;
@@ -536,6 +654,9 @@ init
         /* which an INI in use has */
         RULE(tgt_there, node[0] != S_READY || GOOD(0));
         RULE(tgt_there, node[1] != S_READY || GOOD(1));
+        /* or is given back, when somebody was left to say that its TGT is gone */
+        RULE(let_go, crashes > 0 || losses > 0 || node[0] != S_READY || HAS_TGT(0));
+        RULE(let_go, crashes > 0 || losses > 0 || node[1] != S_READY || HAS_TGT(1));
         /* and which goes with its INI when nothing has gone wrong on the way */
         RULE(tgt_goes, NOISE > 0 || entry == T_NONE || node[entry_generation] != S_CLOSED);
         judged = true

@@ -396,6 +396,32 @@ TEST_F(Board, CrashedBoardIsMadeAnew)
     EXPECT_TRUE(xrc_board_leave(board));
 }
 
+// Of those who let go, one is the last, and it alone takes the TGT off the board.
+TEST_F(Board, TheLastToQuitIsToldSo)
+{
+    xrc_board *board = join();
+    const xrc_tgt_key zero = key(0);
+    xrc_board_lock(board);
+    xrc_board_tgt *t = xrc_board_tgt_add(board, &zero);
+    ASSERT_NE(t, nullptr);
+    t->state = XRC_TGT_READY;
+    EXPECT_TRUE(xrc_board_keep(board, t));
+    xrc_board_unlock(board);
+    Rank a(path_, 1);
+    EXPECT_EQ(a.ask('k'), 'o');
+    xrc_board_lock(board);
+    EXPECT_FALSE(xrc_board_quit(board, t)) << "another one keeps it";
+    EXPECT_EQ(xrc_board_tgt_find(board, &zero), t);
+    EXPECT_TRUE(xrc_board_keep(board, t));
+    xrc_board_unlock(board);
+    a.kill9();
+    xrc_board_lock(board);
+    EXPECT_TRUE(xrc_board_quit(board, t)) << "the other one is dead";
+    EXPECT_EQ(xrc_board_tgt_find(board, &zero), nullptr);
+    xrc_board_unlock(board);
+    EXPECT_TRUE(xrc_board_leave(board));
+}
+
 TEST_F(Board, KeepersAreTwoAndLive)
 {
     xrc_board *board = join();

@@ -12,12 +12,13 @@ namespace {
 
 // One line a state, one word an event, in the order of the enums: "STATE/ACTION", "-" for "stays, nothing to do".
 const char *const ini_rows[XRC_INI_STATES][XRC_INI_EVENTS] = {
-    /*              OPEN                 RESPONSE         STALE  REJECT                    TIMER                SILENT                    EXPIRED          BROKEN           CLOSE */
-    /* IDLE */      {"REQUESTED/REQUEST", "-",            "-",   "-",                      "-",                 "-",                      "-",             "FAILED/REPORT", "CLOSED/NOTHING"},
-    /* REQUESTED */ {"-",                 "READY/CONNECT", "-",  "REQUESTED/NEXT_CONTACT", "REQUESTED/RESEND",  "REQUESTED/NEXT_CONTACT", "FAILED/REPORT", "FAILED/REPORT", "CLOSED/ABANDON"},
-    /* READY */     {"-",                 "-",            "-",   "-",                      "-",                 "-",                      "-",             "FAILED/REPORT", "CLOSED/DISCONNECT"},
-    /* FAILED */    {"-",                 "-",            "-",   "-",                      "-",                 "-",                      "-",             "-",             "CLOSED/ABANDON"},
-    /* CLOSED */    {"-",                 "-",            "-",   "-",                      "-",                 "-",                      "-",             "-",             "-"},
+    /*              OPEN                 RESPONSE         STALE  REJECT                    TIMER                SILENT                    EXPIRED          BROKEN           CLOSE                GONE                      DRAINED */
+    /* IDLE */      {"REQUESTED/REQUEST", "-",            "-",   "-",                      "-",                 "-",                      "-",             "FAILED/REPORT", "CLOSED/NOTHING",    "-",                      "-"},
+    /* REQUESTED */ {"-",                 "READY/CONNECT", "-",  "REQUESTED/NEXT_CONTACT", "REQUESTED/RESEND",  "REQUESTED/NEXT_CONTACT", "FAILED/REPORT", "FAILED/REPORT", "CLOSED/ABANDON",    "REQUESTED/NEXT_CONTACT", "-"},
+    /* READY */     {"-",                 "-",            "-",   "-",                      "-",                 "-",                      "-",             "FAILED/REPORT", "CLOSED/DISCONNECT", "DRAINING/DRAIN",         "-"},
+    /* DRAINING */  {"-",                 "-",            "-",   "-",                      "-",                 "-",                      "-",             "FAILED/REPORT", "CLOSED/NOTHING",    "-",                      "IDLE/LET_GO"},
+    /* FAILED */    {"-",                 "-",            "-",   "-",                      "-",                 "-",                      "-",             "-",             "CLOSED/ABANDON",    "-",                      "-"},
+    /* CLOSED */    {"-",                 "-",            "-",   "-",                      "-",                 "-",                      "-",             "-",             "-",                 "-",                      "-"},
 };
 
 const char *const tgt_rows[XRC_TGT_STATES][XRC_TGT_EVENTS] = {
@@ -67,12 +68,14 @@ TEST(Target, EachPair)
     }
 }
 
-// All sequences of events up to some length from IDLE: one request starts it, one connect at most, one report at most.
-void walk(xrc_ini_state state, int depth, int requests, int connects, int reports)
+// All sequences of events up to some length from IDLE: one request starts it, one connect at most, one report at most. For
+// each INI that is let go there may be another one.
+void walk(xrc_ini_state state, int depth, int requests, int connects, int reports, int let_go)
 {
-    ASSERT_LE(requests, 1);
-    ASSERT_LE(connects, 1);
+    ASSERT_LE(requests, 1 + let_go);
+    ASSERT_LE(connects, requests);
     ASSERT_LE(reports, 1);
+    ASSERT_LE(let_go, connects);
     if (depth == 0) {
         return;
     }
@@ -80,13 +83,28 @@ void walk(xrc_ini_state state, int depth, int requests, int connects, int report
         const xrc_ini_step step = xrc_ini_next(state, static_cast<xrc_ini_event>(e));
         ASSERT_LT(step.state, XRC_INI_STATES);
         walk(step.state, depth - 1, requests + (step.action == XRC_INI_DO_REQUEST),
-             connects + (step.action == XRC_INI_DO_CONNECT), reports + (step.action == XRC_INI_DO_REPORT));
+             connects + (step.action == XRC_INI_DO_CONNECT), reports + (step.action == XRC_INI_DO_REPORT),
+             let_go + (step.action == XRC_INI_DO_LET_GO));
     }
 }
 
 TEST(Initiator, ConnectsOnceWhateverComes)
 {
-    walk(XRC_INI_IDLE, 6, 0, 0, 0);
+    walk(XRC_INI_IDLE, 6, 0, 0, 0, 0);
+}
+
+// There is one way back to IDLE: connected, told that the TGT is gone, and sure that nothing was lost on the way.
+TEST(Initiator, IsLetGoOnlyWhenDrained)
+{
+    for (int s = 0; s < XRC_INI_STATES; ++s) {
+        for (int e = 0; e < XRC_INI_EVENTS; ++e) {
+            const xrc_ini_step step = xrc_ini_next(static_cast<xrc_ini_state>(s), static_cast<xrc_ini_event>(e));
+            const bool back = s != XRC_INI_IDLE && step.state == XRC_INI_IDLE;
+            EXPECT_EQ(back, s == XRC_INI_DRAINING && e == XRC_INI_EV_DRAINED);
+            EXPECT_EQ(step.action == XRC_INI_DO_LET_GO, back);
+            EXPECT_EQ(step.action == XRC_INI_DO_DRAIN, s == XRC_INI_READY && e == XRC_INI_EV_GONE);
+        }
+    }
 }
 
 TEST(Initiator, ClosedStaysClosed)

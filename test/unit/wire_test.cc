@@ -242,6 +242,23 @@ TEST(Message, MigrateSaysWhichArmingItIsAbout)
     EXPECT_EQ(out.nsides, 0);
 }
 
+// By these the initiator tells which of its INI QPs has lost its TGT, and that it is not one which took the number over.
+TEST(Message, GoneSaysWhichTgtIsMeant)
+{
+    xrc_msg in = message(XRC_MSG_GONE), out;
+    in.nsides = 0;
+    std::memset(in.side, 0, sizeof in.side);
+    uint8_t buf[XRC_MSG_BYTES];
+    xrc_msg_encode(&in, buf);
+    ASSERT_EQ(xrc_msg_decode(buf, sizeof buf, &out), 0);
+    EXPECT_EQ(out.type, XRC_MSG_GONE);
+    EXPECT_EQ(out.ini_qpn, in.ini_qpn);
+    EXPECT_EQ(out.generation, in.generation);
+    EXPECT_EQ(out.tgt_qpn, in.tgt_qpn);
+    EXPECT_EQ(out.tgt_psn, in.tgt_psn);
+    EXPECT_EQ(std::memcmp(&out.domain, &in.domain, sizeof in.domain), 0);
+}
+
 TEST(Message, EachFlippedBitAndEachLengthIsRefused)
 {
     xrc_msg in = message(XRC_MSG_REQUEST), out;
