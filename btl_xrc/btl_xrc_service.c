@@ -18,7 +18,7 @@
 
 #define REPAIR_MS    1000 /* how often TGT keepers are looked after */
 #define HAND_OVER_MS 300  /* how long a leaving rank waits for others to take its TGTs */
-#define LAST_WORD_MS 300  /* and until its own messages are out */
+#define LAST_WORD_MS 1000 /* and until its own messages are out */
 
 static struct {
     pthread_t thread;
