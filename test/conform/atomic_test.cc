@@ -1,6 +1,7 @@
 // CMP_AND_SWP and FETCH_AND_ADD on RC and XRC: results, what is checked and in which order, many processes at one word, and the saved
 // result: a request that comes again is answered as before and never carried out twice.
 #include "conform/faults.h"
+#include "conform/peer.h"
 
 namespace
 {
@@ -324,14 +325,10 @@ class AtomicProcesses : public vt::Test, public ::testing::WithParamInterface<st
 void adder(const Link &link, Kind kind)
 {
     Node n(1 << 16, atomic_access);
-    Address target = link.get<Address>();
     Qp qp = make_qp(kind == XRC ? IBV_QPT_XRC_SEND : IBV_QPT_RC, n.pd, n.cq);
-    link.put(Address{n.lid, qp->qp_num, 0, 0, 0});
     Path p;
-    p.qpn = target.qpn;
-    p.lid = target.lid;
     p.retry = 7;
-    bring_up(qp, p);
+    Address target = connect_over(link, qp, n, p);
     link.meet();
     uint64_t last = 0;
     for (int i = 0; i < adds; i++) {
@@ -373,13 +370,9 @@ TEST_P(AtomicProcesses, EveryAddCounts)
     std::vector<Qp> qps;
     for (auto &o : others) {
         qps.push_back(kind == XRC ? make_tgt(x) : make_qp(IBV_QPT_RC, n.pd, n.cq));
-        o->link().put(Address{n.lid, qps.back()->qp_num, srq_num(srq), n.mr->rkey, n.addr(4096)});
-        Address peer = o->link().get<Address>();
         Path p;
-        p.qpn = peer.qpn;
-        p.lid = peer.lid;
         p.access |= IBV_ACCESS_REMOTE_ATOMIC;
-        bring_up(qps.back(), p);
+        connect_over(o->link(), qps.back(), {n.lid, qps.back()->qp_num, srq_num(srq), n.mr->rkey, n.addr(4096)}, p);
     }
     if (faults) {
         for (int nth : {20, 300, 700, 1500}) // never so many in a row that one sender's retries run out

@@ -1,5 +1,6 @@
 // ibv_create_cq_ex with its poll sessions, and ibv_resize_cq, also while another process completes into the CQ.
 #include "conform/faults.h"
+#include "conform/peer.h"
 
 namespace
 {
@@ -199,13 +200,8 @@ TEST_F(CqExTest, ResizeUnderTraffic)
     constexpr uint64_t messages = 4000;
     Child sender([](const Link &link) {
         Node n;
-        Address peer = link.get<Address>();
         Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
-        link.put(Address{n.lid, qp->qp_num, 0, 0, 0});
-        Path p;
-        p.qpn = peer.qpn;
-        p.lid = peer.lid;
-        bring_up(qp, p);
+        connect_over(link, qp, n);
         link.meet();
         for (uint64_t i = 0; i < messages; i++)
             ASSERT_EQ(outcome(qp, Send(IBV_WR_SEND_WITH_IMM, {}).imm((uint32_t)i)), IBV_WC_SUCCESS);
@@ -214,12 +210,7 @@ TEST_F(CqExTest, ResizeUnderTraffic)
     Node n;
     Cq cq = make_cq(n.ctx, 200);
     Qp qp = make_qp(IBV_QPT_RC, n.pd, cq);
-    sender.link().put(Address{n.lid, qp->qp_num, 0, 0, 0});
-    Path p;
-    Address peer = sender.link().get<Address>();
-    p.qpn = peer.qpn;
-    p.lid = peer.lid;
-    bring_up(qp, p);
+    connect_over(sender.link(), qp, n);
     for (uint64_t i = 0; i < 64; i++)
         ASSERT_EQ(post_recv(qp, i), 0);
     sender.link().meet();

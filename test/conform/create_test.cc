@@ -1,5 +1,6 @@
 // Creating: the tables of XRC SRQs, INI and TGT QPs, and what other objects refuse. comp_mask rules are libibverbs', EBUSY rules the
 // kernel's use counts.
+#include "conform/peer.h"
 #include "conform/verbs.h"
 
 namespace
@@ -351,11 +352,7 @@ TEST_F(CreateTest, PdIsBusyWhileItHasAnMrOrAnAh)
     Mr mr(ibv_reg_mr(pd, &byte, 1, 0));
     EXPECT_EQ(pd.destroy(), EBUSY);
     EXPECT_EQ(mr.destroy(), 0);
-    ibv_ah_attr attr = {};
-    attr.dlid = n.lid;
-    attr.port_num = 1;
-    Ah ah(ibv_create_ah(pd, &attr));
-    ASSERT_TRUE(ah);
+    Ah ah = make_ah(pd, n.lid);
     EXPECT_EQ(pd.destroy(), EBUSY);
     EXPECT_EQ(ah.destroy(), 0);
     EXPECT_EQ(pd.destroy(), 0);

@@ -1,5 +1,6 @@
 // Bytes between two processes: every operation, over RC with and without an SRQ and over XRC, at sizes around each boundary of the
 // implementation (inline, bounce buffer, MTU, page), each byte looked at on the other side.
+#include "conform/peer.h"
 #include "conform/verbs.h"
 
 namespace
@@ -54,12 +55,7 @@ class Receiver
         if (t == XRC)
             srq_ = make_xrc_srq(n_.pd, xrcd_, n_.cq);
         qp_ = t == XRC ? make_tgt(xrcd_) : make_qp(IBV_QPT_RC, n_.pd, n_.cq, srq_);
-        link.put(Address{n_.lid, qp_->qp_num, t == XRC ? srq_num(srq_) : 0, n_.mr->rkey, n_.addr(rdma_at)});
-        Address peer = link.get<Address>();
-        Path p;
-        p.qpn = peer.qpn;
-        p.lid = peer.lid;
-        bring_up(qp_, p);
+        connect_over(link, qp_, {n_.lid, qp_->qp_num, t == XRC ? srq_num(srq_) : 0, n_.mr->rkey, n_.addr(rdma_at)});
         link.meet();
     }
 
@@ -126,13 +122,8 @@ class Data : public vt::Test, public ::testing::WithParamInterface<Transport>
         : other_(new Child([](const Link &link) { Receiver(link, GetParam()).serve(); })), link_(other_->link()),
           n_(new Node(area))
     {
-        peer_ = link_.get<Address>();
         qp_ = make_qp(GetParam() == XRC ? IBV_QPT_XRC_SEND : IBV_QPT_RC, n_->pd, n_->cq);
-        link_.put(Address{n_->lid, qp_->qp_num, 0, 0, 0});
-        Path p;
-        p.qpn = peer_.qpn;
-        p.lid = peer_.lid;
-        bring_up(qp_, p);
+        peer_ = connect_over(link_, qp_, *n_);
         link_.meet();
     }
     void TearDown() override
@@ -309,12 +300,7 @@ TEST(DataOrder, ThousandsOfSmallMessagesArriveInPostOrderThroughAShortQueue)
     Child receiver([](const Link &link) {
         Node n;
         Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
-        link.put(Address{n.lid, qp->qp_num, 0, 0, 0});
-        Address peer = link.get<Address>();
-        Path p;
-        p.qpn = peer.qpn;
-        p.lid = peer.lid;
-        bring_up(qp, p);
+        connect_over(link, qp, n);
         for (uint32_t i = 0; i < 16; i++)
             need(post_recv(qp, i, {n.sge(64 * i, 64)}) == 0, "post_recv");
         link.meet();
@@ -331,12 +317,7 @@ TEST(DataOrder, ThousandsOfSmallMessagesArriveInPostOrderThroughAShortQueue)
     });
     Node n;
     Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
-    Address peer = receiver.link().get<Address>();
-    receiver.link().put(Address{n.lid, qp->qp_num, 0, 0, 0});
-    Path p;
-    p.qpn = peer.qpn;
-    p.lid = peer.lid;
-    bring_up(qp, p);
+    connect_over(receiver.link(), qp, n);
     receiver.link().meet();
     for (uint32_t i = 0; i < count; i++) {
         memcpy(n.mem.data(), &i, sizeof(i));

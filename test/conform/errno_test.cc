@@ -1,6 +1,7 @@
 // What is refused, and how: one table of verbs, circumstances and errno values. Each row is tried and printed; what was refused has
 // changed nothing, so that everything can be destroyed at the end.
 #include "conform/pair.h"
+#include "conform/peer.h"
 
 #include <functional>
 
@@ -35,11 +36,8 @@ struct World {
 
     World()
     {
-        ibv_ah_attr a = {};
-        a.dlid = n.lid;
-        a.port_num = 1;
-        ah = Ah(ibv_create_ah(ah_pd, &a));
-        need(ah && mr && handle && ibv_query_device(n.ctx, &dev) == 0, "the world");
+        ah = make_ah(ah_pd, n.lid);
+        need(mr && handle && ibv_query_device(n.ctx, &dev) == 0, "the world");
         need(to_init(ud) == 0 && ibv_attach_mcast(ud, &group, 0xc001) == 0, "ibv_attach_mcast");
         for (ibv_srq *srq : {(ibv_srq *) basic, (ibv_srq *) xrc})
             need(post_recv(srq, 1) == 0 && post_recv(srq, 2) == 0, "post_recv");

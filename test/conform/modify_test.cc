@@ -1,6 +1,7 @@
 // ibv_modify_qp on QPs in every state against an independent copy of the rules: for every type and move the exact mask, each required
 // attribute removed, each forbidden one added. What is refused changes nothing.
 #include "conform/pair.h"
+#include "conform/peer.h"
 #include "conform/qp_rules.h"
 
 #include <cstdio>
@@ -33,11 +34,7 @@ class Modify : public vt::Test, public ::testing::WithParamInterface<std::string
         } else {
             qp_ = make_qp(type_, n_->pd, cq_);
         }
-        ibv_ah_attr av = {};
-        av.dlid = n_->lid;
-        av.port_num = 1;
-        ah_ = Ah(ibv_create_ah(n_->pd, &av));
-        need(ah_, "ibv_create_ah");
+        ah_ = make_ah(n_->pd, n_->lid);
     }
     void TearDown() override
     {

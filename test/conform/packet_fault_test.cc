@@ -1,5 +1,6 @@
 // Packets, answers and datagrams that are lost, doubled or late to order: what arrives, what the sender sees, what is counted.
 #include "conform/faults.h"
+#include "conform/peer.h"
 
 namespace
 {
@@ -302,11 +303,7 @@ class DatagramFaults : public vt::Test
         two_ = make_qp(IBV_QPT_UD, n_->pd, recv_cq_);
         bring_up(one_, {});
         bring_up(two_, {});
-        ibv_ah_attr a = {};
-        a.dlid = n_->lid;
-        a.port_num = 1;
-        ah_ = Ah(ibv_create_ah(n_->pd, &a));
-        need(ah_, "ibv_create_ah");
+        ah_ = make_ah(n_->pd, n_->lid);
     }
     void TearDown() override
     {

@@ -1,5 +1,6 @@
 // Posting and completing: what post refuses and when, flushing, completion events, overruns, the SRQ's limit, acknowledgements.
 #include "conform/pair.h"
+#include "conform/peer.h"
 
 #include <atomic>
 #include <thread>
@@ -443,12 +444,7 @@ TEST_F(QueueTest, EventsCrossProcesses)
         Channel ch(ibv_create_comp_channel(n.ctx));
         Cq cq = make_cq(n.ctx, 64, ch);
         Qp qp = make_qp(IBV_QPT_RC, n.pd, cq);
-        link.put(Address{n.lid, qp->qp_num, 0, 0, 0});
-        Address peer = link.get<Address>();
-        Path p;
-        p.qpn = peer.qpn;
-        p.lid = peer.lid;
-        bring_up(qp, p);
+        connect_over(link, qp, n);
         for (int i = 0; i < 50; i++) {
             ASSERT_EQ(post_recv(qp, 1), 0);
             ASSERT_EQ(ibv_req_notify_cq(cq, i & 1), 0);
@@ -464,12 +460,7 @@ TEST_F(QueueTest, EventsCrossProcesses)
     {
         Node n;
         Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
-        Address peer = receiver.link().get<Address>();
-        receiver.link().put(Address{n.lid, qp->qp_num, 0, 0, 0});
-        Path p;
-        p.qpn = peer.qpn;
-        p.lid = peer.lid;
-        bring_up(qp, p);
+        connect_over(receiver.link(), qp, n);
         for (int i = 0; i < 50; i++) {
             receiver.link().meet();
             EXPECT_EQ(outcome(qp, Send(IBV_WR_SEND, {}, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)), IBV_WC_SUCCESS);

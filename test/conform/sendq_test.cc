@@ -2,6 +2,7 @@
 // error of its own an unreliable QP sends no more, but goes on receiving.
 #include "conform/apm.h"
 #include "conform/pair.h"
+#include "conform/peer.h"
 
 #include <filesystem>
 #include <fstream>
@@ -304,11 +305,7 @@ class Sqe : public vt::Test, public ::testing::WithParamInterface<ibv_qp_type>
             need(*qp, "ibv_create_qp_ex");
         }
         connect(one_, n_->lid, two_, n_->lid);
-        ibv_ah_attr av = {};
-        av.dlid = n_->lid;
-        av.port_num = 1;
-        ah_ = Ah(ibv_create_ah(n_->pd, &av));
-        need(ah_, "ibv_create_ah");
+        ah_ = make_ah(n_->pd, n_->lid);
     }
     void TearDown() override
     {

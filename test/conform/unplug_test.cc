@@ -1,5 +1,6 @@
 // HCAs that go away under running processes, and come back: who is told, what verbs say, what becomes of traffic, what stays as it is.
 #include "conform/pair.h"
+#include "conform/peer.h"
 #include "conform/world.h"
 
 #include <atomic>
@@ -291,11 +292,7 @@ TEST_F(Unplug, NothingCompletesButWhatHasCompleted)
     RcPair in_error(lost, lost);
     Qp ud = make_qp(IBV_QPT_UD, lost.pd, lost.cq);
     bring_up(ud, {});
-    ibv_ah_attr av = {};
-    av.dlid = there.lid;
-    av.port_num = 1;
-    Ah ah(ibv_create_ah(lost.pd, &av));
-    need(ah, "ibv_create_ah");
+    Ah ah = make_ah(lost.pd, there.lid);
     ASSERT_EQ(to_state(in_error.a, IBV_QPS_ERR), 0);
     ASSERT_EQ(write_to(lost, there).id(1).post(p.a), 0);
     ASSERT_EQ(post_recv(p.a, 2, {lost.sge(0, 64)}), 0);
@@ -447,12 +444,7 @@ void stream(const Link &link)
 {
     Node n(1 << 16, all_access, 0);
     Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
-    link.put(Address{n.lid, qp->qp_num, 0, n.mr->rkey, n.addr()});
-    Address other = link.get<Address>();
-    Path p;
-    p.lid = other.lid;
-    p.qpn = other.qpn;
-    bring_up(qp, p);
+    Address other = connect_over(link, qp, {n.lid, qp->qp_num, 0, n.mr->rkey, n.addr()});
     link.meet();
     nonblocking(n.ctx->async_fd);
     ibv_async_event e;

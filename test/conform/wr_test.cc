@@ -1,5 +1,6 @@
 // ibv_wr_*: every hook and every operation of each QP type; a session posts all of its work requests or none.
 #include "conform/faults.h"
+#include "conform/peer.h"
 
 namespace
 {
@@ -41,11 +42,7 @@ class Wr : public vt::Test, public ::testing::WithParamInterface<ibv_qp_type>
             xrcd_ = make_xrcd(n_->ctx);
             srq_ = make_xrc_srq(n_->pd, xrcd_, recv_cq_);
         }
-        ibv_ah_attr a = {};
-        a.dlid = n_->lid;
-        a.port_num = 1;
-        ah_ = Ah(ibv_create_ah(n_->pd, &a));
-        need(ah_, "ibv_create_ah");
+        ah_ = make_ah(n_->pd, n_->lid);
         make();
     }
     void make()

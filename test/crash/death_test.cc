@@ -1,5 +1,6 @@
 // Processes that die at the worst moments, one moment a test. The dying process works on the segment with the library's inner functions
 // (it is a process of its own, so the two copies of the library never meet); the survivors use the public interface.
+#include "conform/peer.h"
 #include "conform/verbs.h"
 
 extern "C" {
@@ -108,13 +109,8 @@ TEST_F(DeathTest, TheWqeOfAnUnreadMessageStaysTakenWhenItsSenderIsGone)
         TempFile f;
         Child sender([&](const Link &link) {
             Node n;
-            Address to = link.get<Address>();
             Qp ini = make_qp(IBV_QPT_XRC_SEND, n.pd, n.cq);
-            link.put(Address{n.lid, ini->qp_num, 0, 0, 0});
-            Path p;
-            p.qpn = to.qpn;
-            p.lid = to.lid;
-            bring_up(ini, p);
+            Address to = connect_over(link, ini, n);
             link.meet();
             memset(n.mem.data(), 'A', 64);
             EXPECT_EQ(outcome(ini, Send(IBV_WR_SEND, {n.sge(0, 64)}).to_srq(to.srqn)), IBV_WC_SUCCESS);
@@ -129,11 +125,7 @@ TEST_F(DeathTest, TheWqeOfAnUnreadMessageStaysTakenWhenItsSenderIsGone)
             Srq srq = make_xrc_srq(n.pd, x, cq, 1);
             ASSERT_EQ(post_recv(srq, 1, {n.sge(0, 64)}), 0);
             Qp tgt = make_tgt(x), tgt2 = make_tgt(x), ini = make_qp(IBV_QPT_XRC_SEND, n.pd, n.cq);
-            sender.link().put(Address{n.lid, tgt->qp_num, srq_num(srq), 0, 0});
-            Path p;
-            p.lid = n.lid;
-            p.qpn = sender.link().get<Address>().qpn;
-            bring_up(tgt, p);
+            connect_over(sender.link(), tgt, {n.lid, tgt->qp_num, srq_num(srq), 0, 0});
             sender.link().meet();
             sender.link().meet();
             if (killed)
@@ -366,12 +358,7 @@ void exchange(const Link &link)
     Channel ch(ibv_create_comp_channel(n.ctx));
     Cq cq = make_cq(n.ctx, 64, ch);
     Qp qp = make_qp(IBV_QPT_RC, n.pd, cq);
-    link.put(Address{n.lid, qp->qp_num, 0, n.mr->rkey, n.addr(2 * big)});
-    Address peer = link.get<Address>();
-    Path p;
-    p.qpn = peer.qpn;
-    p.lid = peer.lid;
-    bring_up(qp, p);
+    Address peer = connect_over(link, qp, {n.lid, qp->qp_num, 0, n.mr->rkey, n.addr(2 * big)});
     memset(n.mem.data(), 'x', big);
     link.meet();
     need(ibv_req_notify_cq(cq, 0) == 0, "arm");
@@ -437,12 +424,7 @@ TEST_F(DeathTest, ACopyRequestOfAKilledProcessBlocksNobody)
     Child receiver([](const Link &link) {
         Node n(2 * big);
         Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
-        link.put(Address{n.lid, qp->qp_num, 0, n.mr->rkey, n.addr()});
-        Address peer = link.get<Address>();
-        Path p;
-        p.qpn = peer.qpn;
-        p.lid = peer.lid;
-        bring_up(qp, p);
+        connect_over(link, qp, {n.lid, qp->qp_num, 0, n.mr->rkey, n.addr()});
         link.meet();
         link.meet();
     });

@@ -1,7 +1,7 @@
 // A process of the same user maps the segment and writes random bytes into slots, queues and buffers, while others work. The others may
 // get errors, but they do not crash, do not run away and do not hang. What lies in front of the tables (locks, geometry) is left alone:
 // who may write there needs no verbs to do harm.
-#include "../conform/verbs.h"
+#include "../conform/peer.h"
 
 #include <sys/mman.h>
 
@@ -70,13 +70,9 @@ SharedMemory join(const Node &n, char *at, const Link &other)
                    make_qp(IBV_QPT_RC, n.pd, n.cq),
                    {}};
     need(s.mr, "ibv_reg_mr");
-    other.put(Address{n.lid, s.rc->qp_num, 0, s.mr->rkey, (uintptr_t) at});
-    s.peer = other.get<Address>();
     Path p;
-    p.qpn = s.peer.qpn;
-    p.lid = s.peer.lid;
     p.access |= IBV_ACCESS_REMOTE_ATOMIC;
-    bring_up(s.rc, p);
+    s.peer = connect_over(other, s.rc, {n.lid, s.rc->qp_num, 0, s.mr->rkey, (uintptr_t) at}, p);
     return s;
 }
 
