@@ -1,5 +1,6 @@
 // `vshim check` finds what is planted into the segment, and names it. Everything is put back before the objects are destroyed.
 #include "conform/faults.h"
+#include "conform/pair.h"
 
 #include <sys/mman.h>
 

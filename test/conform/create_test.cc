@@ -1,5 +1,6 @@
 // Creating: the tables of XRC SRQs, INI and TGT QPs, and what other objects refuse. comp_mask rules are libibverbs', EBUSY rules the
 // kernel's use counts.
+#include "conform/pair.h"
 #include "conform/peer.h"
 #include "conform/verbs.h"
 

@@ -1,5 +1,6 @@
 // Faults to order that are no packets: verbs that fail once and work again, capabilities that are taken away, links, LIDs and P_Keys
 // that change under everyone, and the knobs for what kernels and HCAs do differently.
+#include "conform/pair.h"
 #include "conform/world.h"
 
 namespace

@@ -672,25 +672,6 @@ class TempFile
     int fd_;
 };
 
-// An INI and a TGT QP, connected, with an XRC SRQ behind the TGT; both ends in this process.
-struct XrcPair {
-    Xrcd xrcd;
-    Cq srq_cq;
-    Srq srq;
-    Qp tgt, ini;
-    uint32_t srqn;
-
-    XrcPair(const Node &from, const Node &to, Path p = {}, uint32_t srq_wr = 64)
-        : xrcd(make_xrcd(to.ctx)), srq_cq(make_cq(to.ctx))
-    {
-        srq = make_xrc_srq(to.pd, xrcd, srq_cq, srq_wr);
-        tgt = make_tgt(xrcd);
-        ini = make_qp(IBV_QPT_XRC_SEND, from.pd, from.cq);
-        srqn = srq_num(srq);
-        connect(ini, from.lid, tgt, to.lid, p);
-    }
-};
-
 } // namespace vt
 
 #endif

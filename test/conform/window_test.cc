@@ -1,5 +1,6 @@
 // RDMA and atomics on memory that both processes map: through the requester's own mapping, without a system call, and only while both
 // regions are what they were. The requester is a child, so that a call it was forbidden ends it alone.
+#include "conform/pair.h"
 #include "conform/window.h"
 
 #include "memory/slots.h"

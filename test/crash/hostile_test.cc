@@ -1,6 +1,7 @@
 // A process of the same user maps the segment and writes random bytes into slots, queues and buffers, while others work. The others may
 // get errors, but they do not crash, do not run away and do not hang. What lies in front of the tables (locks, geometry) is left alone:
 // who may write there needs no verbs to do harm.
+#include "../conform/pair.h"
 #include "../conform/peer.h"
 
 #include <sys/mman.h>
