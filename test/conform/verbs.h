@@ -329,6 +329,7 @@ struct Path {
     uint8_t port = 1;
     uint8_t path_bits = 0;
     ibv_mtu mtu = IBV_MTU_1024;
+    const union ibv_gid *gid = nullptr; // of the peer's port; then a GRH is sent
 };
 
 inline int to_init(ibv_qp *qp, const Path &p = {})
@@ -356,6 +357,11 @@ inline int to_rtr(ibv_qp *qp, const Path &p)
     a.ah_attr.dlid = p.lid;
     a.ah_attr.port_num = p.port;
     a.ah_attr.src_path_bits = p.path_bits;
+    if (p.gid) {
+        a.ah_attr.is_global = 1;
+        a.ah_attr.grh.dgid = *p.gid;
+        a.ah_attr.grh.hop_limit = 1;
+    }
     bool responds = qp->qp_type != IBV_QPT_XRC_SEND && qp->qp_type != IBV_QPT_UC;
     int responder = responds ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;
     return ibv_modify_qp(qp, &a,

@@ -16,7 +16,7 @@ struct Case {
     const char *text;
     int err;
     uint32_t devices, ports, lmc;
-    uint32_t subnets = 1, prefixes = 0, numa = 0, max_msg = VS_MAX_MSG;
+    uint32_t subnets = 1, prefixes = 0, numa = 0, max_msg = VS_MAX_MSG, roce = 0;
 };
 
 const Case cases[] = {
@@ -39,6 +39,10 @@ const Case cases[] = {
     {"numa=9", EINVAL, 0, 0, 0},
     {"max_msg=4096", 0, 1, 1, 0, 1, 0, 0, 4096},
     {"max_msg=1073741824", 0, 1, 1, 0},
+    {"roce=1,ports=2", 0, 1, 2, 0, 1, 0, 0, VS_MAX_MSG, 1},
+    {"roce=0,lmc=1", 0, 1, 1, 1},
+    {"roce=2", EINVAL, 0, 0, 0},
+    {"roce=1,lmc=1", EINVAL, 0, 0, 0},
     {"max_msg=4095", EINVAL, 0, 0, 0},
     {"max_msg=1073741825", EINVAL, 0, 0, 0},
     {"max_msg=4294971392", EINVAL, 0, 0, 0},
@@ -68,7 +72,7 @@ TEST(Topology, Strings)
 {
     for (const Case &c : cases) {
         SCOPED_TRACE(c.text ? c.text : "(null)");
-        vs_topology t = {77, 78, 79, 80, 81, 82, 83};
+        vs_topology t = {77, 78, 79, 80, 81, 82, 83, 84};
         EXPECT_EQ(vs_topology_parse(c.text, &t), c.err);
         EXPECT_EQ(t.devices, c.err ? 77 : c.devices);
         EXPECT_EQ(t.ports, c.err ? 78 : c.ports);
@@ -77,6 +81,7 @@ TEST(Topology, Strings)
         EXPECT_EQ(t.prefixes, c.err ? 81 : c.prefixes);
         EXPECT_EQ(t.numa, c.err ? 82 : c.numa);
         EXPECT_EQ(t.max_msg, c.err ? 83 : c.max_msg);
+        EXPECT_EQ(t.roce, c.err ? 84 : c.roce);
     }
 }
 

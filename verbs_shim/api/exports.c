@@ -136,7 +136,7 @@ static int gid_entry(struct ibv_context *context, uint32_t port, uint32_t index,
 		return errno;
 	entry->gid_index = index;
 	entry->port_num = port;
-	entry->gid_type = IBV_GID_TYPE_IB;
+	entry->gid_type = vs_fabric_ethernet(vs_context(context)->hca) ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
 	entry->ndev_ifindex = 0;
 	return 0;
 }
@@ -167,15 +167,15 @@ FORWARD_AS(ssize_t, -NO, _vshim_query_gid_table, _ibv_query_gid_table, "IBVERBS_
 
 enum gid_type_sysfs { GID_TYPE_SYSFS_IB_ROCE_V1, GID_TYPE_SYSFS_ROCE_V2 };
 
-static int gid_type(enum gid_type_sysfs *type)
+static int gid_type(struct ibv_context *context, enum gid_type_sysfs *type)
 {
-	*type = GID_TYPE_SYSFS_IB_ROCE_V1;
+	*type = vs_fabric_ethernet(vs_context(context)->hca) ? GID_TYPE_SYSFS_ROCE_V2 : GID_TYPE_SYSFS_IB_ROCE_V1;
 	return 0;
 }
 
 FORWARD_AS(int, -1, vshim_query_gid_type, ibv_query_gid_type, "IBVERBS_PRIVATE_34",
 	   (struct ibv_context * context, uint8_t port, unsigned int index, enum gid_type_sysfs *type), (context, port, index, type),
-	   vs_ours(context), ((void)port, (void)index, gid_type(type)))
+	   vs_ours(context), ((void)port, (void)index, gid_type(context, type)))
 
 /* Files of a device's directory in sysfs, which for a software HCA does not exist. */
 static int read_sysfs(const char *dir, const char *file, char *buf, size_t size)

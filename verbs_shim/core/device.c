@@ -63,7 +63,7 @@ int vs_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	};
 	if (vs_hidden(VS_CAP_XRC))
 		attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_XRC;
-	if (vs_hidden(VS_CAP_APM))
+	if (vs_hidden(VS_CAP_APM) || vs_fabric_ethernet(hca))
 		attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_AUTO_PATH_MIG;
 	if (vs_hidden(VS_CAP_ATOMICS))
 		attr->atomic_cap = IBV_ATOMIC_NONE;
@@ -88,12 +88,10 @@ int vs_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 	VS_ASKS_KERNEL(query_port, context);
 	const struct vs_port_shm *port = vs_fabric_port(vs_context(context)->hca, port_num);
 	enum ibv_port_state state;
-	bool configured;
 
 	if (!port)
 		return EINVAL;
 	state = (enum ibv_port_state)vs_load(&port->state);
-	configured = state == IBV_PORT_ARMED || state == IBV_PORT_ACTIVE;
 	memset(attr, 0, size);
 	attr->state = state;
 	attr->max_mtu = IBV_MTU_4096;
@@ -101,15 +99,17 @@ int vs_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 	attr->gid_tbl_len = 1;
 	attr->port_cap_flags = IBV_PORT_SYS_IMAGE_GUID_SUP;
 	attr->max_msg_sz = vs_fabric_max_msg();
-	attr->pkey_tbl_len = VS_PKEY_TABLE;
-	attr->lid = configured ? port->lid : 0;
-	attr->sm_lid = configured ? (uint16_t)(1 + port->subnet) : 0; /* a subnet manager each */
+	attr->pkey_tbl_len = (uint16_t)vs_fabric_pkeys(port);
+	attr->lid = vs_fabric_lid(port);
+	attr->sm_lid = attr->lid ? (uint16_t)(1 + port->subnet) : 0; /* a subnet manager each */
 	attr->lmc = port->lmc;
 	attr->max_vl_num = 1;
 	attr->active_width = 2; /* 4X */
 	attr->active_speed = 32; /* EDR */
 	attr->phys_state = state == IBV_PORT_DOWN ? 3 : 5; /* Disabled, LinkUp */
-	attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+	attr->link_layer = port->ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+	if (size >= sizeof(*attr))
+		attr->flags = port->ethernet ? (uint8_t)IBV_QPF_GRH_REQUIRED : 0;
 	return 0;
 }
 
@@ -141,7 +141,7 @@ int vs_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be
 
 	if (refused_errno(VS_VERB_query_pkey, context))
 		return -1;
-	if (!port || index < 0 || (uint32_t)index >= VS_PKEY_TABLE) {
+	if (!port || index < 0 || (uint32_t)index >= vs_fabric_pkeys(port)) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -153,7 +153,9 @@ int vs_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey
 {
 	__be16 entry;
 
-	for (int i = 0; i < (int)VS_PKEY_TABLE; i++)
+	const struct vs_port_shm *port = vs_fabric_port(vs_context(context)->hca, port_num);
+
+	for (int i = 0; port && i < (int)vs_fabric_pkeys(port); i++)
 		if (vs_query_pkey(context, port_num, i, &entry) == 0 && entry == pkey)
 			return i;
 	errno = EINVAL;

@@ -13,9 +13,12 @@ static struct vs_mcast_shm *find(uint32_t qpn, const union ibv_gid *gid, uint16_
 	return NULL;
 }
 
-static bool valid(const struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+/* On Ethernet a group has no LID, and whatever is passed means nothing. */
+static bool valid(const struct ibv_qp *qp, const union ibv_gid *gid, uint16_t *lid)
 {
-	return qp->qp_type == IBV_QPT_UD && gid->raw[0] == 0xff && lid >= VS_LID_LIMIT && lid != 0xffff;
+	if (vs_fabric_ethernet(vs_context(qp->context)->hca))
+		*lid = vs_fabric_lid_of_gid(gid);
+	return qp->qp_type == IBV_QPT_UD && gid->raw[0] == 0xff && *lid >= VS_LID_LIMIT && *lid != 0xffff;
 }
 
 int vs_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
@@ -25,7 +28,7 @@ int vs_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	uint32_t index;
 	int err = 0;
 
-	if (!valid(qp, gid, lid))
+	if (!valid(qp, gid, &lid))
 		return EINVAL;
 	vs_control_lock();
 	if (!find(qp->qp_num, gid, lid, &index)) {
@@ -49,7 +52,7 @@ int vs_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	uint32_t index;
 	bool found;
 
-	if (!valid(qp, gid, lid))
+	if (!valid(qp, gid, &lid))
 		return EINVAL;
 	vs_control_lock();
 	found = find(qp->qp_num, gid, lid, &index) != NULL;

@@ -66,16 +66,17 @@ int vs_av_from_attr(const struct vs_hca_shm *hca, const struct ibv_ah_attr *attr
 {
 	const struct vs_port_shm *port = vs_fabric_port(hca, attr->port_num);
 
-	if (!port || attr->sl > 15 || attr->dlid == 0)
+	if (!port || attr->sl > 15)
 		return EINVAL;
-	if (attr->src_path_bits >> port->lmc)
+	if (port->ethernet ? !attr->is_global : attr->dlid == 0 || attr->src_path_bits >> port->lmc)
 		return EINVAL;
 	if (attr->is_global && attr->grh.sgid_index != 0)
 		return EINVAL;
 	*av = (struct vs_av){
-		.dlid = attr->dlid,
+		.dlid = port->ethernet ? vs_fabric_lid_of_gid(&attr->grh.dgid) : attr->dlid,
+		.ethernet = port->ethernet != 0,
 		.sl = attr->sl,
-		.path_bits = attr->src_path_bits,
+		.path_bits = port->ethernet ? 0 : attr->src_path_bits,
 		.static_rate = attr->static_rate,
 		.is_global = attr->is_global,
 		.port = attr->port_num,
@@ -93,7 +94,7 @@ int vs_av_from_attr(const struct vs_hca_shm *hca, const struct ibv_ah_attr *attr
 void vs_av_to_attr(const struct vs_av *av, struct ibv_ah_attr *attr)
 {
 	*attr = (struct ibv_ah_attr){
-		.dlid = av->dlid,
+		.dlid = av->ethernet ? 0 : av->dlid,
 		.sl = av->sl,
 		.src_path_bits = av->path_bits,
 		.static_rate = av->static_rate,

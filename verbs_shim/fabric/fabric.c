@@ -76,6 +76,7 @@ static int make_port(struct vs_hca_shm *hca, uint32_t hca_index, uint32_t num)
 	port->lmc = (uint8_t)vs_seg->topology_lmc;
 	port->subnet = in_turn((uint32_t)hca->index * hca->num_ports + num - 1, vs_load(&vs_seg->topology_subnets));
 	port->prefix = DEFAULT_PREFIX + in_turn(port->subnet, vs_load(&vs_seg->topology_prefixes));
+	port->ethernet = vs_load(&vs_seg->topology_roce) != 0;
 	port->guid = hca->guid + num;
 	port->pkey[0] = DEFAULT_PKEY;
 	port->state = IBV_PORT_ACTIVE;
@@ -150,6 +151,7 @@ int vs_fabric_set_topology(void)
 	vs_seg->topology_subnets = t.subnets;
 	vs_seg->topology_prefixes = t.prefixes ? t.prefixes : t.subnets;
 	vs_seg->topology_numa = t.numa;
+	vs_store(&vs_seg->topology_roce, t.roce);
 	vs_store(&vs_seg->topology_max_msg, t.max_msg);
 	vs_store(&vs_seg->topology_ports, t.ports);
 	return 0;
@@ -182,7 +184,7 @@ int vs_fabric_set_lmc(uint32_t port_index, uint32_t lmc)
 	uint8_t old_lmc = port->lmc;
 	int err;
 
-	if (lmc > 7)
+	if (lmc > 7 || port->ethernet)
 		return EINVAL;
 	port->lmc = (uint8_t)lmc;
 	err = take_lids(port, port_index);
@@ -312,6 +314,39 @@ struct vs_port_shm *vs_fabric_port_of_lid(uint16_t lid)
 		return NULL;
 	port = vs_slot_at(VS_PORT, entry - 1u); /* or what is left of one whose maker died before its host was there */
 	return port && vs_slot_state(&port->s) == VS_LIVE && (lid & ~((1u << (port->lmc & 7)) - 1)) == port->lid ? port : NULL;
+}
+
+uint16_t vs_fabric_lid(const struct vs_port_shm *port)
+{
+	uint32_t state = vs_load(&port->state);
+
+	return !port->ethernet && (state == IBV_PORT_ARMED || state == IBV_PORT_ACTIVE) ? port->lid : 0;
+}
+
+uint16_t vs_fabric_lid_of_gid(const union ibv_gid *gid)
+{
+	struct vs_port_shm *port;
+	uint32_t index;
+
+	if (gid->raw[0] == 0xff)
+		return VS_LID_LIMIT;
+	vs_for_each_live (VS_PORT, index, port)
+		if (port->ethernet && htobe64(port->prefix) == gid->global.subnet_prefix &&
+		    htobe64(port->guid) == gid->global.interface_id)
+			return port->lid;
+	return 0;
+}
+
+bool vs_fabric_ethernet(const struct vs_hca_shm *hca)
+{
+	const struct vs_port_shm *port = vs_fabric_port(hca, 1);
+
+	return port && port->ethernet;
+}
+
+uint32_t vs_fabric_pkeys(const struct vs_port_shm *port)
+{
+	return port->ethernet ? 1 : VS_PKEY_TABLE;
 }
 
 int vs_fabric_gid(const struct vs_port_shm *port, int index, union ibv_gid *gid)

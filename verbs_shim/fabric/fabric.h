@@ -1,7 +1,10 @@
 /* Hosts, HCAs, ports, and who can reach whom.
  *
  * A host appears when a process of that name attaches (VERBS_SHIM_HOST, else the UTS node name) and stays while the segment does.
- * LIDs are given out in order; a port owns 2^lmc of them. Ports are on one subnet unless VERBS_SHIM_TOPOLOGY has more. */
+ * LIDs are given out in order; a port owns 2^lmc of them. Ports are on one subnet unless VERBS_SHIM_TOPOLOGY has more.
+ *
+ * A port of Ethernet (RoCE) has a LID as well, which stands for its MAC address: address vectors are turned into it by their GIDs, as a kernel
+ * asks for a neighbour's address, and no program sees it. */
 #ifndef VS_FABRIC_H
 #define VS_FABRIC_H
 
@@ -51,6 +54,18 @@ struct vs_port_shm *vs_fabric_port(const struct vs_hca_shm *hca, uint32_t num);
 
 /* The port that answers to a LID, or NULL. */
 struct vs_port_shm *vs_fabric_port_of_lid(uint16_t lid);
+
+/* The LID of a port as programs see it: 0 where it is not configured (see vs_query_port), or Ethernet's. */
+uint16_t vs_fabric_lid(const struct vs_port_shm *port);
+
+/* Where a port of Ethernet sends what is for this GID: a LID as in vs_av, VS_LID_LIMIT for groups, 0 (nobody's) for a GID that nobody has. */
+uint16_t vs_fabric_lid_of_gid(const union ibv_gid *gid);
+
+/* Are these Ethernet's ports? Those of an HCA are all the same. */
+bool vs_fabric_ethernet(const struct vs_hca_shm *hca);
+
+/* Length of a port's P_Key table: one where there is no subnet manager to fill it. */
+uint32_t vs_fabric_pkeys(const struct vs_port_shm *port);
 
 /* Entry index of a port's GID table, network order. 0 or EINVAL. */
 int vs_fabric_gid(const struct vs_port_shm *port, int index, union ibv_gid *gid);

@@ -20,6 +20,7 @@ static const struct {
 	{ "prefixes=", offsetof(struct vs_topology, prefixes), 0, VS_MAX_SUBNETS },
 	{ "numa=", offsetof(struct vs_topology, numa), 0, VS_MAX_HCAS },
 	{ "max_msg=", offsetof(struct vs_topology, max_msg), VS_MIN_MSG, VS_MAX_MSG },
+	{ "roce=", offsetof(struct vs_topology, roce), 0, 1 },
 };
 
 #define NUM_KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -58,6 +59,8 @@ int vs_topology_parse(const char *text, struct vs_topology *out)
 		else if (*text)
 			return EINVAL;
 	}
+	if (t.roce && t.lmc)
+		return EINVAL;
 	*out = t;
 	return 0;
 }

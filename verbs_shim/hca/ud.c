@@ -57,7 +57,7 @@ static struct vs_cqe datagram_cqe(const struct vs_qp *qp, const struct vs_send *
 		.byte_len = wr->length + VS_GRH_BYTES,
 		.imm = wr->imm,
 		.src_qp = qp->id,
-		.slid = (uint16_t)(from->lid | av->path_bits),
+		.slid = (uint16_t)(from->ethernet ? 0 : from->lid | av->path_bits),
 		.sl = av->sl,
 		.solicited = (wr->flags & IBV_SEND_SOLICITED) != 0,
 	};

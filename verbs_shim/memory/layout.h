@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 6u
+#define VS_LAYOUT_VERSION 7u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -193,12 +193,13 @@ struct vs_port_shm {
 	uint64_t prefix; /* host order */
 	uint64_t guid;
 	uint32_t hca; /* slot number */
-	uint16_t lid; /* base LID; lmc low bits are zero */
+	uint16_t lid; /* base LID; lmc low bits are zero. What stands for the MAC address where a port is Ethernet's */
 	uint8_t num;  /* 1.. */
 	uint8_t lmc;
 	uint32_t state; /* enum ibv_port_state */
 	uint16_t pkey[VS_PKEY_TABLE];
 	uint32_t subnet; /* only ports of one subnet reach each other */
+	uint32_t ethernet;
 	uint64_t no_route[2]; /* by path bits: LIDs that no switch knows a way to */
 	struct vs_counters counters;
 };
@@ -334,7 +335,8 @@ struct vs_av {
 	uint8_t sgid_index;
 	uint8_t hop_limit;
 	uint8_t traffic_class;
-	uint16_t pad;
+	uint8_t ethernet; /* dlid was found by the GID, and the program knows of none */
+	uint8_t pad;
 };
 static_assert(sizeof(struct vs_av) == 32, "address vector");
 
@@ -467,6 +469,7 @@ struct vs_segment {
 	uint32_t topology_devices, topology_ports, topology_lmc; /* what new hosts get */
 	uint32_t topology_subnets, topology_prefixes, topology_numa;
 	uint32_t topology_max_msg; /* longest message of any port */
+	uint32_t topology_roce;
 	uint32_t next_lid;
 	struct vs_knobs knobs;
 	struct vs_faults faults;
