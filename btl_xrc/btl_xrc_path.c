@@ -153,12 +153,14 @@ unsigned xrc_path_sides(const mca_btl_xrc_module_t *module, struct xrc_side side
 {
     int use = mca_btl_xrc_component.params.apm;
     unsigned n = 1;
+    if (IBV_LINK_LAYER_ETHERNET == module->addr.link_layer) {
+        return 0;
+    }
     side[0] = (struct xrc_side){.lid = module->addr.lid,
                                 .bits = module->path_bits,
                                 .port = module->addr.port,
                                 .ud = xrc_ud_address(module->ud)};
-    if (XRC_APM_USE_OFF == use || IBV_LINK_LAYER_ETHERNET == module->addr.link_layer
-        || !(module->device->attr.device_cap_flags & IBV_DEVICE_AUTO_PATH_MIG)) {
+    if (XRC_APM_USE_OFF == use || !(module->device->attr.device_cap_flags & IBV_DEVICE_AUTO_PATH_MIG)) {
         return n;
     }
     if (XRC_APM_USE_LMC != use) {

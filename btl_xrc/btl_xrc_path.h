@@ -26,7 +26,10 @@ int xrc_path_ini_ready(const mca_btl_xrc_module_t *module, struct ibv_qp *ini, c
 /** A TGT in INIT: to RTR and RTS. RTS only because paths can be armed for migration there, not before. */
 int xrc_path_tgt_ready(const mca_btl_xrc_module_t *module, struct ibv_qp *tgt, const struct xrc_path *path);
 
-/** The ends of paths this process offers for @a module's port: that port itself first, then what may stand in for it. */
+/**
+ * The ends of paths this process offers for @a module's port: that port itself first, then what may stand in for it.
+ * None where the port is Ethernet's: ends have LIDs, and nothing migrates there.
+ */
 unsigned xrc_path_sides(const mca_btl_xrc_module_t *module, struct xrc_side side[XRC_MAX_SIDES]);
 
 /** The first module on that port of @a device, NULL when the port is not used. */
