@@ -1,8 +1,8 @@
 // The engine thread ends when it is told to, whatever it is just about: going to sleep, above all.
-#include <gtest/gtest.h>
+
+#include "attached.h"
 
 extern "C" {
-#include "core/context.h"
 #include "core/engine.h"
 }
 
@@ -30,25 +30,15 @@ uint64_t one_more_round(uint64_t now)
     return may_sleep ? 0 : now;
 }
 
-class Engine : public ::testing::Test
+class Engine : public Attached
 {
   protected:
     void SetUp() override
     {
-        alarm(120);
-        if (!getenv("VERBS_SHIM_FABRIC"))
-            setenv("VERBS_SHIM_FABRIC", ("/dev/shm/vt." + std::to_string(getpid())).c_str(), 1);
-        ASSERT_EQ(vs_attach(), 0);
-        attached_ = true;
+        Attached::SetUp();
         vs_engine_ops.serve_copies = no_copies;
         vs_engine_ops.run_timers = one_more_round;
     }
-    void TearDown() override
-    {
-        if (attached_)
-            vs_detach();
-    }
-    bool attached_ = false;
 };
 
 // A stop between the engine's look at whether to stop and its look at what it would wait for was lost: the last context of a process
@@ -66,4 +56,4 @@ TEST_F(Engine, AStopIsNeverMissed)
     }
 }
 
-}  // namespace
+} // namespace

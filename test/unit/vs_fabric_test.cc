@@ -1,9 +1,9 @@
 // LIDs lead to ports that are there, and to nothing else.
-#include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
+#include "attached.h"
+
 extern "C" {
-#include "core/context.h"
 #include "fabric/fabric.h"
 #include "memory/slots.h"
 }
@@ -16,23 +16,8 @@ extern "C" {
 namespace
 {
 
-class Fabric : public ::testing::Test
+class Fabric : public Attached
 {
-  protected:
-    void SetUp() override
-    {
-        alarm(120);
-        if (!getenv("VERBS_SHIM_FABRIC"))
-            setenv("VERBS_SHIM_FABRIC", ("/dev/shm/vt." + std::to_string(getpid())).c_str(), 1);
-        ASSERT_EQ(vs_attach(), 0);
-        attached_ = true;
-    }
-    void TearDown() override
-    {
-        if (attached_)
-            vs_detach();
-    }
-    bool attached_ = false;
 };
 
 TEST_F(Fabric, ALidLeadsToItsPort)
