@@ -5,6 +5,7 @@
 
 #include "core/engine.h"
 #include "core/event.h"
+#include "core/lock.h"
 #include "core/qp.h"
 #include "core/reap.h"
 #include "core/window.h"
@@ -87,6 +88,7 @@ static int attach(int (*first)(void))
 
 	pthread_mutex_lock(&attach_lock);
 	if (attach_count == 0) {
+		vs_lock_setup();
 		err = set_hooks();
 		if (!err)
 			err = first();

@@ -107,7 +107,7 @@ struct ibv_cq *vs_create_cq(struct ibv_context *context, int cqe, void *cq_conte
 	cq->ibv.cq_context = cq_context;
 	cq->ibv.handle = cq->id;
 	cq->ibv.cqe = (int)entries - 1;
-	pthread_mutex_init(&cq->lock, NULL);
+	vs_lock_init(&cq->lock);
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	count_channel(channel, 1);
@@ -207,7 +207,7 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 	if (cqe < 1 || cqe >= MAX_CQE)
 		return EINVAL;
-	pthread_mutex_lock(&cq->lock);
+	vs_lock(&cq->lock);
 	vs_store_full(&cq->shm->resizing, 1);
 	vs_add(&vs_seg->resizes, 1);
 	vs_quiesce();
@@ -220,7 +220,7 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 	vs_store_full(&cq->shm->resizing, 0);
 	vs_add(&vs_seg->resizes, -1u);
 	ibcq->cqe = (int)cq->entries - 1;
-	pthread_mutex_unlock(&cq->lock);
+	vs_unlock(&cq->lock);
 	return err;
 }
 
@@ -245,7 +245,7 @@ int vs_destroy_cq(struct ibv_cq *ibcq)
 	vs_control_lock();
 	vs_slot_free(VS_CQ, index);
 	vs_control_unlock();
-	pthread_mutex_destroy(&cq->lock);
+	vs_lock_destroy(&cq->lock);
 	pthread_mutex_destroy(&ibcq->mutex);
 	pthread_cond_destroy(&ibcq->cond);
 	free(cq);
@@ -340,7 +340,7 @@ bool vs_cq_push_own(struct vs_cq *cq, const struct vs_cqe *cqe)
 
 bool vs_cq_mark_unread(struct vs_cq *cq, uint32_t rq, const struct vs_posted_recv *posted, uint32_t pool_entries, uint64_t *unread)
 {
-	if (pthread_mutex_trylock(&cq->lock))
+	if (!vs_trylock(&cq->lock))
 		return false;
 	for (uint32_t i = 0; i < cq->entries; i++) {
 		const struct vs_cqe *cqe = &cq->ring[i];
@@ -349,7 +349,7 @@ bool vs_cq_mark_unread(struct vs_cq *cq, uint32_t rq, const struct vs_posted_rec
 		    cqe->wqe < pool_entries && cqe->generation == posted[cqe->wqe].generation)
 			unread[cqe->wqe / 64] |= UINT64_C(1) << (cqe->wqe % 64);
 	}
-	pthread_mutex_unlock(&cq->lock);
+	vs_unlock(&cq->lock);
 	return true;
 }
 
@@ -374,10 +374,10 @@ bool vs_cq_any_stalled(void)
 		struct vs_cq *cq = vs_local_cq[i];
 
 		/* While the program reads it, it goes on by itself. */
-		if (!cq || pthread_mutex_trylock(&cq->lock))
+		if (!cq || !vs_trylock(&cq->lock))
 			continue;
 		stalled = vs_ring_stalled(cq->ring, cq->entries, cq->head, &who);
-		pthread_mutex_unlock(&cq->lock);
+		vs_unlock(&cq->lock);
 	}
 	pthread_mutex_unlock(&vs_objects_lock);
 	return stalled;
@@ -401,22 +401,22 @@ void vs_cq_purge(struct vs_cq *cq, uint32_t qpn, uint32_t rq)
 {
 	struct vs_cqe *cqe;
 
-	pthread_mutex_lock(&cq->lock);
+	vs_lock(&cq->lock);
 	for_each_unread (cq, pos, cqe)
 		if (cqe->kind == VS_CQE_RECV ? cqe->rq == rq : cqe->kind == VS_CQE_SEND && cqe->qpn == qpn)
 			cqe->kind = VS_CQE_VOID;
-	pthread_mutex_unlock(&cq->lock);
+	vs_unlock(&cq->lock);
 }
 
 void vs_cq_purge_srq(struct vs_cq *cq, uint32_t qpn, struct vs_srq *srq)
 {
 	struct vs_cqe *cqe;
 
-	pthread_mutex_lock(&cq->lock);
+	vs_lock(&cq->lock);
 	for_each_unread (cq, pos, cqe)
 		if (cqe->kind == VS_CQE_RECV && cqe->qpn == qpn && cqe->rq == (VS_RQ_SRQ | srq->id)) {
 			vs_recvq_reclaim(&srq->rq, cqe->wqe, cqe->generation);
 			cqe->kind = VS_CQE_VOID;
 		}
-	pthread_mutex_unlock(&cq->lock);
+	vs_unlock(&cq->lock);
 }

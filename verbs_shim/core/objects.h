@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 
+#include "core/lock.h"
 #include "core/notifier.h"
 #include "fabric/faults.h"
 #include "memory/ring.h"
@@ -63,7 +64,7 @@ struct vs_cq {
 	struct vs_cq_shm *shm;
 	struct vs_cqe *ring;
 	uint64_t head; /* next to consume; written under lock */
-	pthread_mutex_t lock;
+	struct vs_lock lock;
 	struct vs_reported comp_reported;
 	struct vs_reported async_reported;
 	struct ibv_wc current; /* of an ibv_start_poll session, which holds the lock */
@@ -82,7 +83,7 @@ struct vs_posted_recv {
 /* Owner's side of a receive queue. */
 struct vs_recvq {
 	struct vs_rq_view view;
-	pthread_mutex_t lock;
+	struct vs_lock lock;
 	struct vs_posted_recv *posted; /* by pool index */
 	struct vs_sge *sges;
 	uint16_t *free_stack;
@@ -209,7 +210,7 @@ struct vs_qp {
 	struct vs_cq *recv_cq;
 	struct vs_srq *srq;
 	struct vs_xrcd *xrcd;
-	pthread_mutex_t lock;
+	struct vs_lock lock;
 	struct vs_sendq sq;
 	struct vs_recvq rq;
 	struct vs_peer peer;

@@ -193,7 +193,7 @@ struct ibv_qp *vs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	qp->send_cq = vs_cq(init->send_cq);
 	qp->recv_cq = init->recv_cq && init->qp_type != IBV_QPT_XRC_SEND ? vs_cq(init->recv_cq) : NULL;
 	qp->srq = init->srq ? vs_srq(init->srq) : NULL;
-	pthread_mutex_init(&qp->lock, NULL);
+	vs_lock_init(&qp->lock);
 	err = make_sendq(&qp->sq, &init->cap);
 	if (!err)
 		err = make_slot(qp, init);
@@ -268,7 +268,7 @@ int vs_destroy_qp(struct ibv_qp *ibqp)
 	vs_control_unlock();
 	free_sendq(&qp->sq);
 	vs_recvq_free(&qp->rq);
-	pthread_mutex_destroy(&qp->lock);
+	vs_lock_destroy(&qp->lock);
 	pthread_mutex_destroy(&ibqp->mutex);
 	pthread_cond_destroy(&ibqp->cond);
 	free(qp);

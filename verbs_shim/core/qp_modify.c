@@ -260,7 +260,7 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	bool migrated = false;
 	int err;
 
-	pthread_mutex_lock(&qp->lock);
+	vs_lock(&qp->lock);
 	vs_control_lock();
 	from = vs_qp_state(qp);
 	err = check_all(qp->shm, attr, &mask, &to);
@@ -279,7 +279,7 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		after_move(qp, from, to);
 		ibqp->state = to;
 	}
-	pthread_mutex_unlock(&qp->lock);
+	vs_unlock(&qp->lock);
 	return err;
 }
 

@@ -31,7 +31,7 @@ static int make_owner_side(struct vs_recvq *q, uint32_t max_wr, uint32_t max_sge
 	}
 	q->num_free = max_wr;
 	q->max_sge = max_sge;
-	pthread_mutex_init(&q->lock, NULL);
+	vs_lock_init(&q->lock);
 	return 0;
 }
 
@@ -58,7 +58,7 @@ int vs_recvq_make(struct vs_recvq *q, struct vs_slot *slot, struct vs_rq *rq, ui
 void vs_recvq_free(struct vs_recvq *q)
 {
 	if (q->posted && q->sges && q->free_stack)
-		pthread_mutex_destroy(&q->lock);
+		vs_lock_destroy(&q->lock);
 	free(q->posted);
 	free(q->sges);
 	free(q->free_stack);
@@ -95,7 +95,7 @@ int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr
 {
 	int err = 0;
 
-	pthread_mutex_lock(&q->lock);
+	vs_lock(&q->lock);
 	for (; wr; wr = wr->next) {
 		err = post_one(q, wr);
 		if (err) {
@@ -103,19 +103,19 @@ int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr
 			break;
 		}
 	}
-	pthread_mutex_unlock(&q->lock);
+	vs_unlock(&q->lock);
 	return err;
 }
 
 void vs_recvq_release(struct vs_recvq *q, uint32_t wqe)
 {
-	pthread_mutex_lock(&q->lock);
+	vs_lock(&q->lock);
 	vs_store(&vs_rq_wqe(&q->view, wqe)->word, vs_word(VS_WQE_IDLE, 0, 0));
 	if (q->posted[wqe].outstanding) { /* else something else than the HCA says it was posted */
 		q->posted[wqe].outstanding = false;
 		q->free_stack[q->num_free++] = (uint16_t)wqe;
 	}
-	pthread_mutex_unlock(&q->lock);
+	vs_unlock(&q->lock);
 }
 
 void vs_recvq_reclaim(struct vs_recvq *q, uint32_t wqe, uint32_t generation)
@@ -135,18 +135,18 @@ bool vs_recvq_any_returned(struct vs_recvq *q)
 {
 	bool any = false;
 
-	pthread_mutex_lock(&q->lock);
+	vs_lock(&q->lock);
 	for (uint32_t i = 0; !any && i < q->view.pool_entries; i++)
 		any = returned(q, i);
-	pthread_mutex_unlock(&q->lock);
+	vs_unlock(&q->lock);
 	return any;
 }
 
 void vs_recvq_repost_returned(struct vs_recvq *q, const uint64_t *unread)
 {
-	pthread_mutex_lock(&q->lock);
+	vs_lock(&q->lock);
 	for (uint32_t i = 0; i < q->view.pool_entries; i++)
 		if (returned(q, i) && !(unread[i / 64] >> (i % 64) & 1))
 			vs_rq_post(&q->view, i);
-	pthread_mutex_unlock(&q->lock);
+	vs_unlock(&q->lock);
 }

@@ -38,7 +38,7 @@ static struct vs_qp *new_handle(struct ibv_context *context, struct vs_xrcd *xrc
 	h->xrcd = xrcd;
 	h->ibv.context = context;
 	h->ibv.qp_type = IBV_QPT_XRC_RECV;
-	pthread_mutex_init(&h->lock, NULL);
+	vs_lock_init(&h->lock);
 	pthread_mutex_init(&h->ibv.mutex, NULL);
 	pthread_cond_init(&h->ibv.cond, NULL);
 	return h;
@@ -46,7 +46,7 @@ static struct vs_qp *new_handle(struct ibv_context *context, struct vs_xrcd *xrc
 
 static void free_handle(struct vs_qp *h)
 {
-	pthread_mutex_destroy(&h->lock);
+	vs_lock_destroy(&h->lock);
 	pthread_mutex_destroy(&h->ibv.mutex);
 	pthread_cond_destroy(&h->ibv.cond);
 	free(h);

@@ -45,11 +45,11 @@ static bool find_unread(uint32_t rq, struct vs_recvq *q, uint64_t unread[1024])
 {
 	bool all = true;
 
-	pthread_mutex_lock(&q->lock); /* it is taken inside a CQ's; here the CQ's is only tried */
+	vs_lock(&q->lock); /* it is taken inside a CQ's; here the CQ's is only tried */
 	for (size_t i = 0; all && i < vs_tables[VS_CQ].count; i++)
 		if (vs_local_cq[i])
 			all = vs_cq_mark_unread(vs_local_cq[i], rq, q->posted, q->view.pool_entries, unread);
-	pthread_mutex_unlock(&q->lock);
+	vs_unlock(&q->lock);
 	return all;
 }
 

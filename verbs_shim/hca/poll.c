@@ -154,9 +154,9 @@ int vs_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 		vs_timer_assist();
 		return torn(cq) ? -1 : 0;
 	}
-	pthread_mutex_lock(&cq->lock);
+	vs_lock(&cq->lock);
 	while (n < num_entries && vs_poll_next(cq, &wc[n]))
 		n++;
-	pthread_mutex_unlock(&cq->lock);
+	vs_unlock(&cq->lock);
 	return n;
 }

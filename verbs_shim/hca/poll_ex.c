@@ -28,10 +28,10 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return EINVAL;
 	if (ex->context->ops.poll_cq != vs_poll_cq)
 		return EIO; /* a forked child's, of its parent's */
-	pthread_mutex_lock(&cq->lock);
+	vs_lock(&cq->lock);
 	err = next_poll(ex);
 	if (err) {
-		pthread_mutex_unlock(&cq->lock);
+		vs_unlock(&cq->lock);
 		vs_timer_assist();
 	}
 	return err;
@@ -39,7 +39,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
-	pthread_mutex_unlock(&cq_of(ex)->lock);
+	vs_unlock(&cq_of(ex)->lock);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)

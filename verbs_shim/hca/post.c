@@ -128,7 +128,7 @@ int vs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr
 		*bad_wr = wr;
 		return err;
 	}
-	pthread_mutex_lock(&qp->lock);
+	vs_lock(&qp->lock);
 	for (; wr; wr = wr->next) {
 		err = enqueue(qp, wr);
 		if (err) {
@@ -137,7 +137,7 @@ int vs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr
 		}
 	}
 	waits = vs_post_run(qp);
-	pthread_mutex_unlock(&qp->lock);
+	vs_unlock(&qp->lock);
 	if (waits)
 		vs_timer_add(qp);
 	return err;

@@ -371,11 +371,11 @@ bool vs_requester_flush_by_number(uint32_t qpn)
 	pthread_mutex_lock(&vs_objects_lock);
 	qp = vs_local_qp[vs_slot_index(VS_QP, qpn)];
 	if (qp && qp->id == qpn) {
-		done = pthread_mutex_trylock(&qp->lock) == 0;
+		done = vs_trylock(&qp->lock);
 		if (done && vs_qp_state(qp) == IBV_QPS_ERR)
 			flush(qp);
 		if (done)
-			pthread_mutex_unlock(&qp->lock);
+			vs_unlock(&qp->lock);
 	}
 	pthread_mutex_unlock(&vs_objects_lock);
 	return done;

@@ -61,7 +61,7 @@ static uint64_t run_one(struct vs_qp *qp, uint64_t now)
 	uint64_t deadline = 0;
 	bool lost;
 
-	if (pthread_mutex_trylock(&qp->lock))
+	if (!vs_trylock(&qp->lock))
 		return now + BUSY_NS; /* its own thread is at work on it */
 	lost = vs_qp_lost(qp); /* then it waits for nothing any more */
 	if (!lost && qp->sq.exec != qp->sq.head && qp->sq.deadline <= now)
@@ -74,7 +74,7 @@ static uint64_t run_one(struct vs_qp *qp, uint64_t now)
 		deadline = now + PARKED_NS;
 	if (deadline == 0)
 		vs_store_relaxed(&qp->waiting, false); /* under the QP's lock: a later post adds it again */
-	pthread_mutex_unlock(&qp->lock);
+	vs_unlock(&qp->lock);
 	return deadline;
 }
 

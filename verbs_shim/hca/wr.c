@@ -214,7 +214,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct vs_qp *qp = qp_of(ex);
 
-	pthread_mutex_lock(&qp->lock);
+	vs_lock(&qp->lock);
 	qp->sq.build = qp->sq.head;
 	qp->sq.build_error = qp->ibv.context->ops.post_send == vs_post_send ? vs_post_allowed(qp) : EIO; /* in a forked child */
 }
@@ -238,7 +238,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 		vs_store(&qp->sq.head, qp->sq.build);
 		waits = vs_post_run(qp);
 	}
-	pthread_mutex_unlock(&qp->lock);
+	vs_unlock(&qp->lock);
 	if (waits)
 		vs_timer_add(qp);
 	return err;
@@ -246,7 +246,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-	pthread_mutex_unlock(&qp_of(ex)->lock);
+	vs_unlock(&qp_of(ex)->lock);
 }
 
 void vs_wr_init(struct vs_qp *qp)
