@@ -2,7 +2,6 @@
 // kernel's use counts.
 #include "conform/pair.h"
 #include "conform/peer.h"
-#include "conform/verbs.h"
 
 namespace
 {

@@ -1,7 +1,6 @@
 // Bytes between two processes: every operation, over RC with and without an SRQ and over XRC, at sizes around each boundary of the
 // implementation (inline, bounce buffer, MTU, page), each byte looked at on the other side.
 #include "conform/peer.h"
-#include "conform/verbs.h"
 
 namespace
 {

@@ -3,7 +3,6 @@
 // The rules are the kernel's: rdma_check_ah_attr (a GRH is required), ib_resolve_eth_dmac (the GID says where), is_valid_mcast_lid (groups
 // have no LID), and those of drivers that refuse alternate paths under RoCE.
 #include "conform/faults.h"
-#include "conform/verbs.h"
 
 namespace
 {

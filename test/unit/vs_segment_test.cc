@@ -441,7 +441,7 @@ TEST_F(FullFs, FillsUpWithEnomemAndWithoutASignal)
                   if (err != ENOMEM || made.size() < 5)
                       return 2;
                   for (uint32_t i : made) {
-                      uint64_t bytes;
+                      uint64_t bytes = 0;
                       void *pages = vs_extent((vs_slot *) vs_slot_at(VS_CQ, i), &bytes);
                       memset(pages, 0x55, bytes);
                   }
@@ -451,7 +451,7 @@ TEST_F(FullFs, FillsUpWithEnomemAndWithoutASignal)
                   if (vs_slot_alloc(VS_CQ, vs_me_id, &index)
                       || vs_extent_alloc((vs_slot *) vs_slot_at(VS_CQ, index), 1000000))
                       return 3;
-                  uint64_t bytes;
+                  uint64_t bytes = 0;
                   char *pages = (char *) vs_extent((vs_slot *) vs_slot_at(VS_CQ, index), &bytes);
                   for (uint64_t i = 0; i < bytes; i++)
                       if (pages[i])
