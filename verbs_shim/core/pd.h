@@ -35,21 +35,24 @@ struct vs_own_region {
 };
 extern VS_HIDDEN struct vs_own_region vs_own_regions[];
 
+/* Does a region that calls its memory [iova, iova + bytes) cover [addr, addr + length)? *at is then where that is, from start on. */
+static inline bool vs_region_covers(uint64_t iova, uint64_t bytes, uint64_t start, uint64_t addr, uint64_t length, uint64_t *at)
+{
+	if (addr < iova || length > bytes || addr - iova > bytes - length)
+		return false;
+	*at = start + (addr - iova);
+	return true;
+}
+
 /* Does the region of this process with this key lie in pd, cover [addr, addr + length) of its I/O addresses and allow access? *at is then
  * the address. */
 static inline bool vs_own_key(uint32_t key, uint32_t pd, uint64_t addr, uint64_t length, unsigned access, uint64_t *at)
 {
 	const struct vs_own_region *own = &vs_own_regions[vs_slot_index(VS_MR, key)];
-	uint64_t base, bytes;
 
 	if (vs_load(&own->id) != key || vs_load_relaxed(&own->pd) != pd || (vs_load_relaxed(&own->access) & access) != access)
 		return false;
-	base = vs_load_relaxed(&own->iova);
-	bytes = vs_load_relaxed(&own->length);
-	if (addr < base || length > bytes || addr - base > bytes - length)
-		return false;
-	*at = vs_load_relaxed(&own->addr) + (addr - base);
-	return true;
+	return vs_region_covers(vs_load_relaxed(&own->iova), vs_load_relaxed(&own->length), vs_load_relaxed(&own->addr), addr, length, at);
 }
 
 /* Returns once no peer can be inside the memory any more. */

@@ -109,19 +109,13 @@ bool vs_take(const struct vs_target *t, struct vs_taken *taken)
 bool vs_check_key(uint32_t key, uint32_t owner, uint32_t pd, uint64_t addr, uint64_t length, unsigned access, uint64_t *at)
 {
 	const struct vs_mr_shm *mr;
-	uint64_t base, bytes;
 
 	if (owner == vs_me_id)
 		return vs_own_key(key, pd, addr, length, access, at);
 	mr = vs_slot_get(VS_MR, key);
 	if (!mr || mr->s.owner != owner || vs_load_relaxed(&mr->pd) != pd || (vs_load_relaxed(&mr->access) & access) != access)
 		return false;
-	base = vs_load_relaxed(&mr->iova);
-	bytes = vs_load_relaxed(&mr->length);
-	if (addr < base || length > bytes || addr - base > bytes - length)
-		return false;
-	*at = vs_load_relaxed(&mr->addr) + (addr - base);
-	return true;
+	return vs_region_covers(vs_load_relaxed(&mr->iova), vs_load_relaxed(&mr->length), vs_load_relaxed(&mr->addr), addr, length, at);
 }
 
 bool vs_taken_valid(const struct vs_target *t, struct vs_taken *taken)
