@@ -174,6 +174,54 @@ TEST_F(DeathTest, ACompletionBehindAKilledProducersEntryIsRead)
     EXPECT_TRUE(cq_empty(cq));
 }
 
+// Claims one entry after the other, and finishes each when asked to; answers how often the engine of its parent was woken.
+void claim_and_finish(const Link &link, uint32_t cq)
+{
+    need(vs_attach() == 0, "vs_attach");
+    auto *shm = (vs_cq_shm *) vs_slot_get(VS_CQ, cq);
+    vs_proc_shm *reader = process_of(getppid());
+    uint64_t bytes, pos = 0;
+    auto *slots = (vs_cqe *) vs_extent(&shm->s, &bytes);
+    need(reader && slots, "find the CQ");
+    claim(&shm->ring, slots, shm->ring.entries);
+    for (char word = 'w'; word != 'e'; word = link.get<char>()) {
+        if (word == 'f') {
+            slots[pos].kind = VS_CQE_VOID;
+            vs_store(&slots[pos].word, vs_word(VS_RING_FULL, pos, 0));
+            need(vs_cas(&shm->ring.tail, pos, pos + 1), "tail");
+            if (++pos < 21)
+                claim(&shm->ring, slots, shm->ring.entries);
+        }
+        link.put(vs_load(&reader->wake));
+    }
+    vs_detach();
+}
+
+// Polls meet an entry that is being written all the time. Only one that stays so gets the engine, by a system call, to look for the dead.
+TEST_F(DeathTest, AnEntryThatIsBeingWrittenConcernsNobody)
+{
+    Node n;
+    Cq cq = make_cq(n.ctx);
+    uint32_t id = cq->handle;
+    Child writer([&](const Link &link) { claim_and_finish(link, id); });
+    auto ask = [&](char word) {
+        writer.link().put(word);
+        return writer.link().get<uint32_t>();
+    };
+    uint32_t wakes = writer.link().get<uint32_t>();
+    for (int entry = 0; entry < 20; entry++) {
+        for (int i = 0; i < 20; i++)
+            ASSERT_TRUE(cq_empty(cq));
+        ASSERT_EQ(ask('f'), wakes);
+        ASSERT_TRUE(cq_empty(cq)) << "void";
+    }
+    while (ask('w') == wakes)
+        ASSERT_TRUE(cq_empty(cq));
+    ask('f');
+    writer.link().put('e');
+    EXPECT_EQ(writer.wait(), 0);
+}
+
 TEST_F(DeathTest, ASleeperIsWokenForACompletionBehindAKilledProducersEntry)
 {
     Node n;

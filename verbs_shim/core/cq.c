@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "core/engine.h"
 #include "core/event.h"
 #include "core/recvq.h"
 #include "core/users.h"
@@ -263,6 +264,7 @@ int vs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 		vs_store_full(&cq->shm->armed, VS_CQ_ARM_ANY);
 	else
 		vs_cas(&cq->shm->armed, VS_CQ_IDLE, VS_CQ_ARM_SOLICITED);
+	vs_cq_look_stalled(cq); /* it may be the last word before the program sleeps */
 	return 0;
 }
 
@@ -364,10 +366,18 @@ void vs_cq_rolled(struct vs_cq_shm *cq)
 	vs_process_wake(proc);
 }
 
+uint32_t vs_cq_stall_seen;
+
+void vs_cq_look_stalled(struct vs_cq *cq)
+{
+	if (vs_ring_stalled(vs_load_relaxed(&cq->ring), vs_load_relaxed(&cq->entries), vs_load_relaxed(&cq->head)) &&
+	    vs_exchange(&vs_cq_stall_seen, 1) == 0)
+		vs_engine_kick();
+}
+
 bool vs_cq_any_stalled(void)
 {
 	bool stalled = false;
-	uint32_t who;
 
 	pthread_mutex_lock(&vs_objects_lock);
 	for (size_t i = 0; !stalled && i < vs_tables[VS_CQ].count; i++) {
@@ -376,7 +386,7 @@ bool vs_cq_any_stalled(void)
 		/* While the program reads it, it goes on by itself. */
 		if (!cq || !vs_trylock(&cq->lock))
 			continue;
-		stalled = vs_ring_stalled(cq->ring, cq->entries, cq->head, &who);
+		stalled = vs_ring_stalled(cq->ring, cq->entries, cq->head);
 		vs_unlock(&cq->lock);
 	}
 	pthread_mutex_unlock(&vs_objects_lock);

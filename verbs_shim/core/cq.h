@@ -49,6 +49,10 @@ bool vs_cq_mark_unread(struct vs_cq *cq, uint32_t rq, const struct vs_posted_rec
 /* Reaper: what a dead producer had claimed was rolled on; what lies behind it can be read now. */
 void vs_cq_rolled(struct vs_cq_shm *cq);
 
+/* If the CQ stands still at an entry that a producer has claimed and not finished, the engine watches it from now on. Without lock. */
+void vs_cq_look_stalled(struct vs_cq *cq);
+extern uint32_t vs_cq_stall_seen;
+
 /* Engine: does any CQ of this process stand still at an entry that a producer claimed and has not finished? */
 bool vs_cq_any_stalled(void);
 

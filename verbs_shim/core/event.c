@@ -168,9 +168,7 @@ void vs_event_drain(void)
 
 bool vs_event_stalled(void)
 {
-	uint32_t who;
-
-	return vs_ring_stalled(event_slots(vs_me), VS_EVENTS, head, &who);
+	return vs_ring_stalled(event_slots(vs_me), VS_EVENTS, head);
 }
 
 /* ---- ibv_get_*_event and acknowledgements ---- */

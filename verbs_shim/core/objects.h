@@ -65,6 +65,8 @@ struct vs_cq {
 	struct vs_cqe *ring;
 	uint64_t head; /* next to consume; written under lock */
 	struct vs_lock lock;
+	uint64_t stalled_at; /* position where polls found an entry that its producer has not finished, */
+	uint32_t stalled_polls; /* and how many; hints, without lock */
 	struct vs_reported comp_reported;
 	struct vs_reported async_reported;
 	struct ibv_wc current; /* of an ibv_start_poll session, which holds the lock */

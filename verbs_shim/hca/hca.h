@@ -210,9 +210,6 @@ uint64_t vs_timer_run(uint64_t now);
 /* Does anything wait that is due? For polls. */
 void vs_timer_assist(void);
 
-/* A poll found its CQ standing still: the engine watches it. */
-extern uint32_t vs_cq_stall_seen;
-
 /* Nanoseconds of an RNR NAK timer code, and of an ack timeout code (0: for ever). */
 uint64_t vs_rnr_time(uint8_t code);
 uint64_t vs_ack_time(uint8_t code);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/engine.h"
+#include "core/cq.h"
 #include "core/recvq.h"
 
 /* ---- the payload of a small message, from the segment to where it was posted ---- */
@@ -120,8 +120,6 @@ bool vs_poll_next(struct vs_cq *cq, struct ibv_wc *wc)
 	return false;
 }
 
-uint32_t vs_cq_stall_seen;
-
 /* The word at the head is one that no step of the protocol leaves there: somebody wrote over the ring. */
 static bool torn(const struct vs_cq *cq)
 {
@@ -133,15 +131,22 @@ static bool torn(const struct vs_cq *cq)
 	return pos == vs_load_relaxed(&cq->head) && ring == vs_load_relaxed(&cq->ring); /* not just another thread's progress */
 }
 
-/* Nothing to read because a producer has not finished its entry: it may have died, and what lies behind it waits. */
-static void check_stall(const struct vs_cq *cq)
-{
-	uint32_t who;
+#define STALL_POLLS 64u
 
-	if (!vs_ring_stalled(vs_load_relaxed(&cq->ring), vs_load_relaxed(&cq->entries), vs_load_relaxed(&cq->head), &who))
+/* Nothing to read because a producer has not finished its entry. Nearly always it is just about to; where it still is after many polls it
+ * may have died, and what lies behind it waits. */
+static void check_stall(struct vs_cq *cq)
+{
+	uint64_t pos = vs_load_relaxed(&cq->head);
+	uint32_t polls;
+
+	if (!vs_ring_stalled(vs_load_relaxed(&cq->ring), vs_load_relaxed(&cq->entries), pos))
 		return;
-	if (vs_exchange(&vs_cq_stall_seen, 1) == 0)
-		vs_engine_kick();
+	polls = vs_load_relaxed(&cq->stalled_at) == pos ? vs_load_relaxed(&cq->stalled_polls) + 1 : 1;
+	vs_store_relaxed(&cq->stalled_at, pos);
+	vs_store_relaxed(&cq->stalled_polls, polls);
+	if (polls >= STALL_POLLS)
+		vs_cq_look_stalled(cq);
 }
 
 int vs_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)

@@ -61,12 +61,11 @@ static inline bool vs_ring_ready(const struct vs_cqe *slots, uint32_t entries, u
 	return vs_load(&slots[pos & (entries - 1)].word) == vs_word(VS_RING_FULL, pos, 0);
 }
 
-/* Is the entry at this position claimed by a producer that has not finished it, and may have died? Then its process slot. */
-static inline bool vs_ring_stalled(const struct vs_cqe *slots, uint32_t entries, uint64_t pos, uint32_t *proc_index)
+/* Is the entry at this position claimed by a producer that has not finished it, and may have died? */
+static inline bool vs_ring_stalled(const struct vs_cqe *slots, uint32_t entries, uint64_t pos)
 {
 	uint64_t word = vs_load(&slots[pos & (entries - 1)].word);
 
-	*proc_index = vs_word_low(word);
 	return vs_word_kind(word) == VS_RING_CLAIMED && vs_word_pos(word) == pos;
 }
 
