@@ -319,20 +319,43 @@ static bool push(struct vs_cq_shm *shm, struct vs_cqe *ring, uint32_t entries, u
 	return false;
 }
 
-bool vs_cq_push(uint32_t cq_id, const struct vs_cqe *cqe)
+static bool known(const struct vs_cq_view *v)
 {
-	struct vs_cq_shm *shm = vs_slot_get(VS_CQ, cq_id);
+	return v->shm && vs_load(&v->shm->s.word) == v->word && vs_load_relaxed(&v->shm->s.ext_page) == v->ext_page &&
+	       vs_load_relaxed(&v->shm->ring.entries) == v->entries;
+}
+
+static void find_ring(struct vs_cq_view *v)
+{
+	struct vs_cq_shm *shm = vs_slot_get(VS_CQ, v->id);
 	struct vs_cqe *ring;
 	uint64_t bytes;
-	uint32_t entries;
 
+	*v = (struct vs_cq_view){ .id = v->id };
 	if (!shm)
-		return true;
-	entries = vs_load_relaxed(&shm->ring.entries);
+		return;
+	v->word = vs_load(&shm->s.word);
+	v->ext_page = vs_load_relaxed(&shm->s.ext_page);
+	v->entries = vs_load_relaxed(&shm->ring.entries);
 	ring = vs_extent(&shm->s, &bytes);
-	if (!ring || entries == 0 || (entries & (entries - 1)) || entries > bytes / sizeof(*ring))
-		return true;
-	return push(shm, ring, entries, cq_id, cqe);
+	if (!ring || v->entries == 0 || (v->entries & (v->entries - 1)) || v->entries > bytes / sizeof(*ring))
+		return;
+	v->shm = shm;
+	v->ring = ring;
+}
+
+bool vs_cq_ready(struct vs_cq_view *view)
+{
+	if (vs_cq_resizing(view->id))
+		return false;
+	if (!known(view))
+		find_ring(view);
+	return true;
+}
+
+bool vs_cq_push(const struct vs_cq_view *view, const struct vs_cqe *cqe)
+{
+	return !view->ring || push(view->shm, view->ring, view->entries, view->id, cqe);
 }
 
 bool vs_cq_push_own(struct vs_cq *cq, const struct vs_cqe *cqe)

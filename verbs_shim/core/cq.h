@@ -35,9 +35,13 @@ int vs_destroy_cq(struct ibv_cq *cq);
 /* ibv_req_notify_cq. */
 int vs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
-/* Deliver a completion into the CQ with this id, whoever owns it; one that nobody has any more swallows it. false: overrun, and the
- * owner is told (IBV_EVENT_CQ_ERR); the caller moves the QP to ERR. Inside the data path. */
-bool vs_cq_push(uint32_t cq_id, const struct vs_cqe *cqe);
+/* Find the ring of the CQ that view->id names, unless view says it already; whoever owns it. false: it is being resized, leave the data
+ * path and come again. Inside the data path, where the answer holds until that is left. */
+bool vs_cq_ready(struct vs_cq_view *view);
+
+/* Deliver a completion into a CQ that is ready; one that nobody has any more swallows it. false: overrun, and the owner is told
+ * (IBV_EVENT_CQ_ERR); the caller moves the QP to ERR. Inside the data path. */
+bool vs_cq_push(const struct vs_cq_view *view, const struct vs_cqe *cqe);
 
 /* The same for a CQ of this process that something alive uses, entered with vs_enter_cq: its ring is known. */
 bool vs_cq_push_own(struct vs_cq *cq, const struct vs_cqe *cqe);

@@ -164,6 +164,16 @@ struct vs_peer {
 	struct vs_port_shm *port; /* where they arrive */
 };
 
+/* Where a CQ's completions go: its ring, as vs_cq_ready found it. */
+struct vs_cq_view {
+	uint32_t id;       /* 0: no CQ */
+	uint32_t word;     /* of its slot */
+	uint32_t ext_page; /* where the ring lies, */
+	uint32_t entries;  /* and its size, checked */
+	struct vs_cq_shm *shm;
+	struct vs_cqe *ring; /* NULL: there is none */
+};
+
 /* Where messages for a QP or SRQ go. Nothing of it changes while the queue's object lives, nor while the QP does that they come through: a
  * requester keeps what it has found and checked, and looks again when one of these has another life. */
 struct vs_target {
@@ -176,7 +186,7 @@ struct vs_target {
 	uint32_t owner; /* process id */
 	uint32_t pd;      /* of the WQEs' keys */
 	uint32_t rdma_pd; /* of remote keys: the SRQ's under XRC, else the QP's */
-	uint32_t cq;
+	struct vs_cq_view cq;
 	uint32_t rq; /* as in vs_cqe */
 	struct vs_srq_shm *srq;
 	uint32_t srq_id;

@@ -52,7 +52,7 @@ bool vs_target_of_srq(struct vs_srq_shm *srq, uint32_t srq_id, struct vs_target 
 	t->word = vs_load(&srq->s.word);
 	t->owner = srq->s.owner;
 	t->pd = t->rdma_pd = srq->pd;
-	t->cq = srq->cq;
+	t->cq = (struct vs_cq_view){ .id = srq->cq };
 	t->rq = VS_RQ_SRQ | srq_id;
 	t->srq = srq;
 	t->srq_id = srq_id;
@@ -69,7 +69,7 @@ bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target 
 		srq = vs_slot_get(VS_SRQ, qp->srq);
 		if (!srq || !vs_target_of_srq(srq, qp->srq, t))
 			return false;
-		t->cq = qp->recv_cq; /* a basic SRQ completes into its QP's CQ */
+		t->cq.id = qp->recv_cq; /* a basic SRQ completes into its QP's CQ */
 		t->rdma_pd = qp->pd;
 		return true;
 	}
@@ -78,7 +78,7 @@ bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target 
 	t->word = vs_load(&qp->s.word);
 	t->owner = qp->s.owner;
 	t->pd = t->rdma_pd = qp->pd;
-	t->cq = qp->recv_cq;
+	t->cq = (struct vs_cq_view){ .id = qp->recv_cq };
 	t->rq = qpn;
 	t->srq = NULL;
 	t->srq_id = 0;
@@ -135,7 +135,7 @@ bool vs_complete_recv(const struct vs_target *t, const struct vs_taken *taken, s
 	cqe->rq = t->rq;
 	cqe->wqe = taken->wqe;
 	cqe->generation = taken->generation;
-	return vs_cq_push(t->cq, cqe);
+	return vs_cq_push(&t->cq, cqe);
 }
 
 /* ---- flushing the QP's own queue ---- */
@@ -151,7 +151,7 @@ void vs_receive_flush(struct vs_qp *qp)
 	struct vs_target t;
 	struct vs_taken taken;
 
-	if (!vs_qp_lost(qp) && own_target(qp, &t))
+	if (!vs_qp_lost(qp) && own_target(qp, &t) && vs_cq_ready(&t.cq))
 		while (vs_take(&t, &taken)) {
 			struct vs_cqe cqe = { .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qpn = qp->id };
 

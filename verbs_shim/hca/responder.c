@@ -88,10 +88,27 @@ static bool look_for_target(struct vs_request *req, struct vs_qp_shm *peer, uint
 	return vs_target_of_srq(srq, srqn, t);
 }
 
-static const struct vs_target *find_target(struct vs_request *req, struct vs_qp_shm *peer)
+static uint32_t srqn_of(const struct vs_request *req)
 {
+	return req->from->ibv.qp_type == IBV_QPT_XRC_SEND ? req->wr->srqn & PSN_MASK : 0;
+}
+
+/* What a SEND will write to was written by the receiver last, so the first look at each of these lines takes as long as it takes to come
+ * here from another core. Ask for them together and at once; where the last message went the same way, that is known. */
+static void fetch_ahead(const struct vs_request *req)
+{
+	const struct vs_target *t = &req->from->targets[srqn_of(req) % VS_TARGETS];
+
+	if (!vs_op_is(req->wr->opcode, VS_OP_SENDS) || !t->peer || vs_load(&t->slot->word) != t->word || !t->cq.ring)
+		return;
+	vs_prefetch_write(&t->cq.ring[vs_load_relaxed(&t->cq.shm->ring.tail) & (t->cq.entries - 1)]);
+	vs_rq_fetch_ahead(&t->view);
+}
+
+static struct vs_target *find_target(struct vs_request *req, struct vs_qp_shm *peer)
+{
+	uint32_t srqn = srqn_of(req);
 	struct vs_qp *qp = req->from;
-	uint32_t srqn = qp->ibv.qp_type == IBV_QPT_XRC_SEND ? req->wr->srqn & PSN_MASK : 0;
 	struct vs_target *t = &qp->targets[srqn % VS_TARGETS];
 
 	if (t->peer == peer && t->peer_word == qp->peer.word && t->srqn == srqn && vs_load(&t->slot->word) == t->word)
@@ -160,7 +177,7 @@ static enum vs_verdict bad_srqn(struct vs_request *req, struct vs_qp_shm *peer)
 
 static enum vs_verdict carry_out(struct vs_request *req, struct vs_qp_shm *peer)
 {
-	const struct vs_target *target;
+	struct vs_target *target;
 	enum vs_verdict v;
 
 	if (!in_sequence(req, peer, &v))
@@ -177,7 +194,7 @@ static enum vs_verdict carry_out(struct vs_request *req, struct vs_qp_shm *peer)
 	}
 	if (vs_op_is(req->wr->opcode, VS_OP_RETURN_DATA) && peer->max_dest_rd_atomic == 0)
 		return vs_refuse(req, peer, VS_NAK_INVALID); /* it has no room for even one outstanding READ or atomic */
-	if (vs_cq_resizing(target->cq))
+	if (!vs_cq_ready(&target->cq))
 		return VS_AGAIN;
 	v = vs_execute(req, peer, target);
 	if (v == VS_ACK && !behind(req, peer)) {
@@ -211,9 +228,11 @@ static bool answer_lost(struct vs_request *req)
 enum vs_verdict vs_respond(struct vs_request *req)
 {
 	struct vs_packet packet;
-	struct vs_qp_shm *peer = find_peer(req->from, &packet);
+	struct vs_qp_shm *peer;
 	enum vs_verdict v;
 
+	fetch_ahead(req);
+	peer = find_peer(req->from, &packet);
 	if (!peer)
 		return VS_NO_RESPONSE;
 	req->departed = req->from->peer.from;

@@ -110,7 +110,7 @@ static enum vs_verdict send_to(struct vs_request *req, struct vs_port_shm *from,
 		req->peer_proc = target.owner;
 		return VS_CHECK_PEER;
 	}
-	if (vs_cq_resizing(target.cq))
+	if (!vs_cq_ready(&target.cq))
 		return VS_AGAIN;
 	if (!vs_take(&target, &taken)) {
 		VS_COUNT(dropped, to, peer);

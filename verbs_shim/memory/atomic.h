@@ -30,6 +30,16 @@
 		__atomic_compare_exchange_n((p), &vs_cas_expected, (desired), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                  \
 	})
 
+/* Ask for a cache line that is going to be written. Only a hint: never faults, whatever lies there. */
+static inline void vs_prefetch_write(const void *line)
+{
+#if defined(__x86_64__)
+	__asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)line)); /* processors that do not know it pass over it */
+#else
+	__builtin_prefetch(line, 1);
+#endif
+}
+
 static inline void vs_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -133,6 +133,15 @@ static inline uint32_t vs_rq_available(const struct vs_rq_view *view)
 	return tail > head ? (uint32_t)(tail - head) : 0;
 }
 
+/* Ask for the line of the WQE that is next to take, if it is known by now. */
+static inline void vs_rq_fetch_ahead(const struct vs_rq_view *view)
+{
+	uint32_t index = vs_word_low(vs_load_relaxed(&view->ring[vs_load_relaxed(&view->rq->head) & (view->ring_entries - 1)]));
+
+	if (index < view->pool_entries)
+		vs_prefetch_write(vs_rq_wqe(view, index));
+}
+
 /* Mark what a dead process had taken as RETURNED; returns how many. Not all need posting again: see above. */
 unsigned vs_rq_reap(const struct vs_rq_view *view, uint32_t proc_index);
 
