@@ -229,23 +229,49 @@ struct xrc_recv {
     struct xrc_srq *srq;
 };
 
-struct xrc_srq {
-    opal_mutex_t lock;
-    struct ibv_srq *srq;
-    uint32_t srqn;
-    uint32_t num;      /* buffers there are */
-    uint32_t slack;    /* so many of all may be missing before they are posted again */
-    uint32_t batch;    /* the same of those in use */
-    uint32_t returned; /* length of the chain */
-    uint32_t fresh;    /* never posted yet */
-    uint32_t posted;
-    uint32_t least; /* of posted, when some were posted again */
-    bool grow;      /* the limit event came, or posting failed */
-    struct ibv_recv_wr *chain;
-    struct xrc_recv *recvs;
+/* Receive buffers that were made together. */
+struct xrc_piece {
+    struct xrc_piece *next;
     struct ibv_mr *mr;
     char *memory;
-    size_t memory_size;
+    size_t size;
+    struct xrc_recv recvs[];
+};
+
+/* What is due for a queue. */
+enum xrc_srq_todo {
+    XRC_SRQ_POST = 1, /* posting failed */
+    XRC_SRQ_GROW = 2, /* the limit event came */
+    XRC_SRQ_LOOK = 4, /* are many buffers filled at once? */
+};
+
+/* First what each message needs, then what each time that buffers are posted needs. */
+struct xrc_srq {
+    opal_mutex_t lock;
+    struct ibv_recv_wr *chain;
+    uint32_t returned; /* length of the chain */
+    uint32_t batch;    /* so many of those it has may be missing before they are posted again */
+    uint32_t posted;
+    uint32_t todo; /* enum xrc_srq_todo, any thread's */
+    struct ibv_srq *srq;
+    uint64_t posts;       /* buffers posted since the start */
+    uint64_t look_at;     /* look when there were so many posts */
+    uint32_t least;       /* of posted, when some were posted again, since it grew */
+    uint32_t low_percent; /* the same of all it had, since the start */
+    uint32_t srqn;
+    uint32_t num;   /* buffers it may have */
+    uint32_t made;  /* buffers it has */
+    uint32_t slack; /* so many of num may be missing before they are posted again */
+    uint32_t looks; /* one after the other */
+    uint64_t gap;   /* posts between these and the next */
+    uint64_t seen;  /* receives until a look became due */
+    bool armed;     /* a limit event is to come */
+    bool deaf;      /* none comes here */
+    bool refused;   /* more buffers, and that was said */
+    size_t bytes;   /* of all pieces */
+    struct xrc_piece *pieces;
+    struct ibv_pd *pd;
+    const struct xrc_recvq_class *klass;
 };
 
 /* ---- a module ---- */
@@ -355,7 +381,13 @@ void xrc_domain_close(struct xrc_device *device);
 int xrc_srq_create(mca_btl_xrc_module_t *module, unsigned klass);
 void xrc_srq_destroy(struct xrc_srq *srq);
 void xrc_srq_return(struct xrc_srq *srq, struct xrc_recv *recv);
-void xrc_srq_grow(struct xrc_srq *srq);
+void xrc_srq_serve(struct xrc_srq *srq, uint32_t todo);
+
+/** Something is due for a queue: progress will do it. */
+static inline void xrc_srq_due(struct xrc_srq *srq, enum xrc_srq_todo todo)
+{
+    __atomic_fetch_or(&srq->todo, (uint32_t) todo, __ATOMIC_RELEASE);
+}
 
 int mca_btl_xrc_component_progress(void);
 void xrc_module_fail(mca_btl_xrc_module_t *module, opal_proc_t *proc, const char *why);

@@ -106,7 +106,8 @@ static const struct {
      "\n"
      "Most often the limit of locked memory is too low: see \"ulimit -l\" and\n"
      "/etc/security/limits.conf, also for the daemons of a batch system. Or\n"
-     "ask for less in btl_xrc_receive_queues."},
+     "let the queues start with fewer in btl_xrc_receive_queues (init): one\n"
+     "that cannot grow later works with what it has."},
     {"no window",
      "The xrc BTL could not register memory for one-sided communication:\n"
      "\n"

@@ -37,10 +37,9 @@ static void deliver(mca_btl_xrc_module_t *module, const struct xrc_recv *recv, u
     xrc_compat_deliver(&module->super, from, hdr->tag, &segment);
 }
 
-static int progress_recv(mca_btl_xrc_module_t *module)
+static int progress_recv(mca_btl_xrc_module_t *module, struct ibv_wc *wc, int most)
 {
-    struct ibv_wc wc[BATCH_MOST];
-    int n = ibv_poll_cq(module->recv_cq, mca_btl_xrc_component.params.poll_cq_batch, wc);
+    int n = ibv_poll_cq(module->recv_cq, most, wc);
     for (int i = 0; i < n; ++i) {
         struct xrc_recv *recv = (struct xrc_recv *) (uintptr_t) wc[i].wr_id;
         if (OPAL_LIKELY(IBV_WC_SUCCESS == wc[i].status)) {
@@ -104,10 +103,9 @@ static void send_done(struct xrc_frag *frag)
     }
 }
 
-static int progress_send(mca_btl_xrc_module_t *module)
+static int progress_send(mca_btl_xrc_module_t *module, struct ibv_wc *wc, int most)
 {
-    struct ibv_wc wc[BATCH_MOST];
-    int n = ibv_poll_cq(module->send_cq, mca_btl_xrc_component.params.poll_cq_batch, wc);
+    int n = ibv_poll_cq(module->send_cq, most, wc);
     for (int i = 0; i < n; ++i) {
         struct xrc_frag *frag = (struct xrc_frag *) (uintptr_t) wc[i].wr_id;
         if (OPAL_LIKELY(IBV_WC_SUCCESS == wc[i].status) || is_last(frag)) {
@@ -138,18 +136,42 @@ static void feed_starved(mca_btl_xrc_module_t *module)
     }
 }
 
-static void grow_queues(mca_btl_xrc_module_t *module)
+/* All that has been received, as far as there are buffers for it. */
+static int take_all(mca_btl_xrc_module_t *module)
 {
+    uint32_t most = 0;
     for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
-        if (OPAL_UNLIKELY(__atomic_load_n(&module->srq[i].grow, __ATOMIC_ACQUIRE))) {
-            xrc_srq_grow(&module->srq[i]);
-        }
+        most += __atomic_load_n(&module->srq[i].made, __ATOMIC_RELAXED);
     }
+    struct ibv_wc *wc = (struct ibv_wc *) malloc(most * sizeof(*wc));
+    int n = NULL != wc ? progress_recv(module, wc, (int) most) : 0;
+    free(wc);
+    return n;
 }
 
-static int progress_module(mca_btl_xrc_module_t *module)
+/* Rare, and kept out of the way of what is not. */
+static __opal_attribute_noinline__ int serve_queue(mca_btl_xrc_module_t *module, struct xrc_srq *srq)
 {
-    int n = progress_recv(module) + progress_send(module);
+    uint32_t todo = __atomic_exchange_n(&srq->todo, 0, __ATOMIC_ACQUIRE);
+    int n = 0 != (todo & XRC_SRQ_LOOK) ? take_all(module) : 0;
+    xrc_srq_serve(srq, todo);
+    return n;
+}
+
+static int serve_queues(mca_btl_xrc_module_t *module, int n)
+{
+    for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
+        if (OPAL_UNLIKELY(0 != __atomic_load_n(&module->srq[i].todo, __ATOMIC_RELAXED))) {
+            n += serve_queue(module, &module->srq[i]);
+        }
+    }
+    return n;
+}
+
+static int progress_module(mca_btl_xrc_module_t *module, struct ibv_wc *wc, int most)
+{
+    int n = progress_recv(module, wc, most);
+    n += progress_send(module, wc, most);
     if (OPAL_UNLIKELY(!xrc_stack_empty(&module->results))) {
         xrc_conn_take_results(module, true);
         ++n;
@@ -160,7 +182,7 @@ static int progress_module(mca_btl_xrc_module_t *module)
     if (OPAL_UNLIKELY(module->bounces.work > 0)) {
         xrc_bounce_progress(module);
     }
-    grow_queues(module);
+    n = serve_queues(module, n);
     if (OPAL_UNLIKELY(__atomic_load_n(&module->device->fatal, __ATOMIC_ACQUIRE))) {
         module->device->fatal = false;
         xrc_module_fail(module, NULL, "the HCA reports a fatal error");
@@ -170,11 +192,12 @@ static int progress_module(mca_btl_xrc_module_t *module)
 
 int mca_btl_xrc_component_progress(void)
 {
+    struct ibv_wc wc[BATCH_MOST];
     int n = 0;
     for (unsigned i = 0; i < mca_btl_xrc_component.nmodules; ++i) {
         mca_btl_xrc_module_t *module = mca_btl_xrc_component.modules[i];
         if (OPAL_LIKELY(!module->closing)) {
-            n += progress_module(module);
+            n += progress_module(module, wc, mca_btl_xrc_component.params.poll_cq_batch);
         }
     }
     return n;

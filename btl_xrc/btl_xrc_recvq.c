@@ -159,15 +159,23 @@ static size_t whole_pages(size_t bytes, size_t page)
     return (bytes + page - 1) / page * page;
 }
 
-size_t xrc_recvq_locked(const struct xrc_recvq *q, size_t page)
+size_t xrc_recvq_bytes(const struct xrc_recvq_class *c, uint32_t n, size_t page)
 {
-    size_t sum = whole_pages((size_t) (XRC_UD_RECVS + XRC_UD_SENDS) * XRC_UD_SLOT, page);
+    return whole_pages(xrc_recvq_stride(c->size) * n, page);
+}
+
+struct xrc_recvq_locked xrc_recvq_locked(const struct xrc_recvq *q, size_t page)
+{
+    size_t start = whole_pages((size_t) (XRC_UD_RECVS + XRC_UD_SENDS) * XRC_UD_SLOT, page), growth = 0;
     for (unsigned i = 0; i < q->nclasses; ++i) {
-        size_t stride = xrc_recvq_stride(q->c[i].size);
-        sum += whole_pages(stride * q->c[i].num, page);
-        sum += whole_pages(stride * xrc_recvq_sends_at_a_time(XRC_RECVQ_SENDS, q->c[i].size), page);
+        const struct xrc_recvq_class *c = &q->c[i];
+        start += xrc_recvq_bytes(c, xrc_recvq_sends_at_a_time(XRC_RECVQ_SENDS, c->size), page);
+        start += xrc_recvq_bytes(c, c->init, page);
+        for (uint32_t made = c->init; made < c->num; made += xrc_recvq_next(c, made)) {
+            growth += xrc_recvq_bytes(c, xrc_recvq_next(c, made), page);
+        }
     }
-    return sum;
+    return (struct xrc_recvq_locked){start, start + growth};
 }
 
 const char *xrc_recvq_fault_text(enum xrc_recvq_fault fault)

@@ -35,8 +35,8 @@ struct xrc_recvq_class {
     uint32_t num;    /**< receive buffers */
     uint32_t low;    /**< post again when so few are left posted */
     uint32_t window; /**< sends of this class on the way per INI QP */
-    uint32_t init;   /**< buffers posted at the start */
-    uint32_t limit;  /**< SRQ limit: below it more are posted */
+    uint32_t init;   /**< buffers made at the start */
+    uint32_t limit;  /**< SRQ limit at the start: below it more are made */
 };
 
 /** All size classes, smallest first. */
@@ -79,8 +79,22 @@ static inline size_t xrc_recvq_stride(uint32_t size)
 /** How many send buffers are made at a time: as many as asked for, of big ones only a few: locked memory may be scarce. */
 unsigned xrc_recvq_sends_at_a_time(unsigned asked, uint32_t size);
 
-/** Locked memory that a port takes at its start, in bytes: receive buffers, first send buffers, UD queue. */
-size_t xrc_recvq_locked(const struct xrc_recvq *q, size_t page);
+/** Receive buffers that a queue of @a made gets next: init of them, then as many as it has, until there are num. */
+static inline uint32_t xrc_recvq_next(const struct xrc_recvq_class *c, uint32_t made)
+{
+    uint32_t left = c->num - made;
+    return made == 0 ? c->init : made < left ? made : left;
+}
+
+/** What @a n receive buffers made together take: whole pages. */
+size_t xrc_recvq_bytes(const struct xrc_recvq_class *c, uint32_t n, size_t page);
+
+/** Locked memory of a port, in bytes: receive buffers, first send buffers, UD queue. */
+struct xrc_recvq_locked {
+    size_t start; /**< at its start */
+    size_t most;  /**< when all receive queues have grown */
+};
+struct xrc_recvq_locked xrc_recvq_locked(const struct xrc_recvq *q, size_t page);
 
 /** The smallest class that holds @a len payload bytes; nclasses when none does. */
 static inline unsigned xrc_recvq_class_of(const struct xrc_recvq *q, size_t len)

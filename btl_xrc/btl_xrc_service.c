@@ -126,7 +126,7 @@ static void grow(const struct ibv_srq *srq)
         for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
             struct xrc_srq *own = &mca_btl_xrc_component.modules[m]->srq[i];
             if (own->srq == srq) {
-                __atomic_store_n(&own->grow, true, __ATOMIC_RELEASE);
+                xrc_srq_due(own, XRC_SRQ_GROW);
             }
         }
     }

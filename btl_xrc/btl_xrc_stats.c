@@ -13,23 +13,20 @@ static uint32_t least_posted(void)
     for (unsigned m = 0; m < mca_btl_xrc_component.nmodules; ++m) {
         const mca_btl_xrc_module_t *module = mca_btl_xrc_component.modules[m];
         for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
-            const struct xrc_srq *srq = &module->srq[i];
-            uint32_t here = (uint32_t) (100ull * __atomic_load_n(&srq->least, __ATOMIC_RELAXED) / srq->num);
+            uint32_t here = __atomic_load_n(&module->srq[i].low_percent, __ATOMIC_RELAXED);
             least = here < least ? here : least;
         }
     }
     return least;
 }
 
-/* Those that have been posted at least once. */
-static int64_t buffers_in_use(void)
+static int64_t buffers_made(void)
 {
     int64_t sum = 0;
     for (unsigned m = 0; m < mca_btl_xrc_component.nmodules; ++m) {
         const mca_btl_xrc_module_t *module = mca_btl_xrc_component.modules[m];
         for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
-            const struct xrc_srq *srq = &module->srq[i];
-            sum += (int64_t) srq->num - __atomic_load_n(&srq->fresh, __ATOMIC_RELAXED);
+            sum += __atomic_load_n(&module->srq[i].made, __ATOMIC_RELAXED);
         }
     }
     return sum;
@@ -74,7 +71,7 @@ static int64_t value_of(enum xrc_stat stat)
         return xrc_counted(&c->recv_bytes) + xrc_counted(&c->wireup_bytes) + xrc_counted(&c->cache_bytes);
     case XRC_STAT_WAITING: return xrc_counted(&c->waiting);
     case XRC_STAT_WAITING_MOST: return xrc_counted(&c->waiting_most);
-    case XRC_STAT_SRQ_BUFFERS: return buffers_in_use();
+    case XRC_STAT_SRQ_BUFFERS: return buffers_made();
     case XRC_STAT_SRQ_LOW: return least_posted();
     case XRC_STAT_SRQ_LIMITS: return xrc_counted(&c->srq_limits);
     case XRC_STAT_RNR: return (int64_t) (count_ports().rnr_waits - at_start.rnr_waits);
@@ -156,7 +153,7 @@ void xrc_stats_say(const mca_btl_xrc_module_t *module)
     const struct xrc_reach *r = &module->reach;
     size_t memory = 0;
     for (unsigned i = 0; i < mca_btl_xrc_component.recvq.nclasses; ++i) {
-        memory += module->srq[i].memory_size;
+        memory += module->srq[i].bytes;
     }
     XRC_VERBOSE(10,
                 "%s port %u: %lld peers in %lld domains; this process made %lld INI and %lld TGT QPs and opened %lld; "

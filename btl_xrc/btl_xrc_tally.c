@@ -22,7 +22,7 @@ const struct xrc_stat_info xrc_stat_info[XRC_STATS] = {
     [XRC_STAT_TGT_MADE] = {"tgt_made", "TGT QPs made since the start", XRC_STAT_COUNTER},
     [XRC_STAT_TGT_OPENED] = {"tgt_opened", "TGT QPs of other ranks opened to keep them, since the start", XRC_STAT_COUNTER},
     [XRC_STAT_TGT] = {"tgt_handles", "TGT QPs this process holds, its own and those of others", XRC_STAT_LEVEL},
-    [XRC_STAT_RECV_BYTES] = {"recv_bytes", "Registered receive buffers, bytes", XRC_STAT_LEVEL},
+    [XRC_STAT_RECV_BYTES] = {"recv_bytes", "Registered receive buffers, bytes: rises as queues grow", XRC_STAT_LEVEL},
     [XRC_STAT_WIREUP_BYTES] = {"wireup_bytes", "Registered buffers of the wire-up queues, bytes", XRC_STAT_LEVEL},
     [XRC_STAT_CACHE_BYTES] = {"cache_bytes", "Send buffers and the application's memory, registered through the cache, "
                                              "bytes", XRC_STAT_LEVEL},
@@ -30,8 +30,7 @@ const struct xrc_stat_info xrc_stat_info[XRC_STATS] = {
     [XRC_STAT_REGISTERED] = {"registered_bytes", "All memory that is registered, bytes", XRC_STAT_LEVEL},
     [XRC_STAT_WAITING] = {"waiting_sends", "Sends, puts, gets and atomics that wait for their turn", XRC_STAT_LEVEL},
     [XRC_STAT_WAITING_MOST] = {"waiting_sends_most", "The most that waiting_sends has been", XRC_STAT_HIGH},
-    [XRC_STAT_SRQ_BUFFERS] = {"srq_buffers", "Receive buffers in use, of those that there are: a queue takes up more when "
-                                             "they run low", XRC_STAT_LEVEL},
+    [XRC_STAT_SRQ_BUFFERS] = {"srq_buffers", "Receive buffers there are: a queue gets more when they run low", XRC_STAT_LEVEL},
     [XRC_STAT_SRQ_LOW] = {"srq_low_percent", "The fewest receive buffers that were left in a queue when some were posted "
                                              "again, percent; a message that this process has not looked at yet has "
                                              "taken none", XRC_STAT_LOW},
@@ -243,7 +242,8 @@ static void say_memory(FILE *out, const struct xrc_tally *sum)
 {
     fprintf(out, "  registered KiB      formula       made\n");
     fprintf(out,
-            "    receive buffers%10" PRIu64 " %10" PRIu64 "   receive_queues: (size + 16) * num, each rank and rail\n",
+            "    receive buffers%10" PRIu64 " %10" PRIu64
+            "   receive_queues: (size + 16) * num at most, each rank and rail\n",
             sum->recv_formula >> 10, sum->stat[XRC_STAT_RECV_BYTES] >> 10);
     fprintf(out, "    wire-up                 - %10" PRIu64 "\n", sum->stat[XRC_STAT_WIREUP_BYTES] >> 10);
     fprintf(out, "    all else                - %10" PRIu64 "   send buffers, the application's: the most a rank had\n",

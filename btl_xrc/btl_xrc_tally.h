@@ -90,7 +90,7 @@ struct xrc_tally_row {
     uint32_t ended; /**< 0: written at the start, without numbers */
     uint32_t nrails;
     uint32_t pad;
-    uint64_t recv_formula; /**< bytes of receive buffers that receive_queues asks for */
+    uint64_t recv_formula; /**< bytes of receive buffers that receive_queues allows */
     uint64_t stat[XRC_STATS];
     struct xrc_tally_rail rail[XRC_MAX_MODULES];
 };

@@ -58,7 +58,7 @@ static void add_limit(cJSON *facts, const char *name, rlim_t limit)
     }
 }
 
-static uint64_t needed_per_port(const struct options *options)
+static struct xrc_recvq_locked locked_per_port(const struct options *options)
 {
     return xrc_recvq_locked(&options->recvq, (size_t) sysconf(_SC_PAGESIZE));
 }
@@ -74,33 +74,37 @@ void host_check_memory(const struct options *options)
 {
     struct rlimit limit = {0, 0};
     char soft[32], hard[32];
-    uint64_t need = needed_per_port(options);
+    struct xrc_recvq_locked port = locked_per_port(options);
     bool all = may_lock_all();
     getrlimit(RLIMIT_MEMLOCK, &limit);
     cJSON *facts = cJSON_AddObjectToObject(report_host(), "locked_memory");
     add_limit(facts, "soft", limit.rlim_cur);
     add_limit(facts, "hard", limit.rlim_max);
-    cJSON_AddNumberToObject(facts, "needed_per_port", (double) need);
+    cJSON_AddNumberToObject(facts, "needed_per_port", (double) port.start);
+    cJSON_AddNumberToObject(facts, "most_per_port", (double) port.most);
     cJSON_AddBoolToObject(facts, "ipc_lock", all);
 
     bool endless = all || RLIM_INFINITY == limit.rlim_cur || limit.rlim_cur >= COMFORTABLE;
-    enum level level = endless ? GOOD : limit.rlim_cur >= need ? POOR : BAD;
-    report(level, HOST, "locked memory", GOOD == level ? NULL : memory_advice(&limit),
-           "limit %s, hard %s%s; a process locks %" PRIu64
-           " KiB for each port at its start, and later what it sends by RDMA",
-           limit_text(limit.rlim_cur, soft, sizeof(soft)), limit_text(limit.rlim_max, hard, sizeof(hard)),
-           all ? " (CAP_IPC_LOCK lifts them for this user)" : "", need >> 10);
+    enum level level = endless ? GOOD : limit.rlim_cur >= port.start ? POOR : BAD;
+    report(
+        level, HOST, "locked memory", GOOD == level ? NULL : memory_advice(&limit),
+        "limit %s, hard %s%s; a process locks %zu KiB for each port at its start, up to %zu KiB as its receive queues "
+        "grow, and what it sends by RDMA",
+        limit_text(limit.rlim_cur, soft, sizeof(soft)), limit_text(limit.rlim_max, hard, sizeof(hard)),
+        all ? " (CAP_IPC_LOCK lifts them for this user)" : "", port.start >> 10, port.most >> 10);
 }
 
 void host_check_memory_of_all(const struct options *options, unsigned ports)
 {
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-    uint64_t need = needed_per_port(options) * ports;
+    struct xrc_recvq_locked port = locked_per_port(options);
+    uint64_t start = (uint64_t) port.start * ports, most = (uint64_t) port.most * ports;
     getrlimit(RLIMIT_MEMLOCK, &limit);
-    if (ports > 1 && limit.rlim_cur < need && !may_lock_all()) {
+    if (ports > 1 && limit.rlim_cur < most && !may_lock_all()) {
         report(POOR, HOST, "locked memory", memory_advice(&limit),
-               "%u ports together take %" PRIu64 " KiB, more than the limit: only the first ones will be used", ports,
-               need >> 10);
+               "%u ports together take %" PRIu64 " KiB at the start and up to %" PRIu64 " KiB, more than the limit: %s",
+               ports, start >> 10, most >> 10,
+               limit.rlim_cur < start ? "only the first ones will be used" : "not all receive queues will grow");
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -155,10 +156,40 @@ TEST(RecvQ, LockedMemory)
     EXPECT_EQ(xrc_recvq_sends_at_a_time(32, 65536), 8u);
     EXPECT_EQ(xrc_recvq_sends_at_a_time(1000000, 1024), 512u);
     EXPECT_EQ(xrc_recvq_sends_at_a_time(32, 64u << 20), 1u);
-    ASSERT_EQ(xrc_recvq_parse("X,64,8", &q, nullptr), XRC_RECVQ_OK);
-    EXPECT_EQ(xrc_recvq_locked(&q, page), ud + page + page);
-    ASSERT_EQ(xrc_recvq_parse("X,64,33:X,65536,2", &q, nullptr), XRC_RECVQ_OK);
-    EXPECT_EQ(xrc_recvq_locked(&q, page), ud + 2 * page + page + 33 * page + 129 * page);
+    ASSERT_EQ(xrc_recvq_parse("X,64,8,6,2,8", &q, nullptr), XRC_RECVQ_OK);
+    EXPECT_EQ(xrc_recvq_locked(&q, page).start, ud + page + page);
+    EXPECT_EQ(xrc_recvq_locked(&q, page).most, ud + page + page);
+    ASSERT_EQ(xrc_recvq_parse("X,64,33,8,1,33:X,65536,2,1,1,2", &q, nullptr), XRC_RECVQ_OK);
+    EXPECT_EQ(xrc_recvq_locked(&q, page).start, ud + 2 * page + page + 33 * page + 129 * page);
+    EXPECT_EQ(xrc_recvq_locked(&q, page).most, ud + 2 * page + page + 33 * page + 129 * page);
+    // 100 buffers, 100 more, 56 more
+    ASSERT_EQ(xrc_recvq_parse("X,64,256,8,1,100", &q, nullptr), XRC_RECVQ_OK);
+    EXPECT_EQ(xrc_recvq_locked(&q, page).start, ud + page + 4 * page);
+    EXPECT_EQ(xrc_recvq_locked(&q, page).most, ud + page + (4 + 4 + 2) * page);
+}
+
+// Twice as many each time, until there are all.
+TEST(RecvQ, Growth)
+{
+    struct {
+        const char *spec;
+        std::vector<uint32_t> pieces;
+    } const rows[] = {
+        {"X,64,1", {1}},
+        {"X,64,2,1,1,1", {1, 1}},
+        {"X,64,7,1,1,1", {1, 1, 2, 3}},
+        {"X,64,512,384,64,16", {16, 16, 32, 64, 128, 256}},
+        {"X,64,512,384,64,0", {512}},
+        {"X,64,65535,1,1,32768", {32768, 32767}},
+    };
+    for (const auto &row : rows) {
+        xrc_recvq q;
+        ASSERT_EQ(xrc_recvq_parse(row.spec, &q, nullptr), XRC_RECVQ_OK) << row.spec;
+        std::vector<uint32_t> pieces;
+        for (uint32_t made = 0, n; (n = xrc_recvq_next(&q.c[0], made)) > 0; made += n)
+            pieces.push_back(n);
+        EXPECT_EQ(pieces, row.pieces) << row.spec;
+    }
 }
 
 }  // namespace
