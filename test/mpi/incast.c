@@ -2,14 +2,16 @@
 /*
  * Incast over btl xrc: all ranks but 0 send to rank 0 at once, and rank 0 looks at every byte.
  *
- *   growing  rounds in which rank 0 stays out of MPI until all others have sent their share: queues that hold less than
- *            that run dry each time. They end when N receive buffers are in use.
+ *   refused  20 rounds in which rank 0 stays out of MPI until all others have sent their share: queues that hold less than
+ *            that run dry each time. They get no more buffers, as the HCA registers no memory; only with --refuse.
+ *   growing  such rounds until there are N receive buffers.
  *   settled  20 such rounds more. The queues must hold all shares now, so nobody may have to wait for a buffer.
  *   flood    no rounds: everybody sends as fast as it can.
  *
- * usage: mpi_incast --meet FILE --buffers N [--messages N] [--seed N]
+ * usage: mpi_incast --meet FILE --buffers N [--refuse VSHIM] [--messages N] [--seed N]
  * --meet: a file that is not there yet, by which rank 0 learns that the others have sent without a call of MPI.
- * --buffers: the receive buffers that rank 0 will have in use in the end.
+ * --buffers: the receive buffers that rank 0 will have in the end.
+ * --refuse: the vshim tool, by which the HCAs are told to refuse and to take memory again.
  * --messages: of each sender in the flood.
  * Exit status: 0 all right, 1 wrong data, or waits where there should be none, 2 wrong use, 3 stuck.
  */
@@ -29,14 +31,15 @@
 enum { STUCK_AFTER = 60, SETTLED = 20, SMALL = 48, MEDIUM = 12, SHARE = SMALL + MEDIUM, SLOTS = 16 };
 enum { SMALL_BYTES = 500, MEDIUM_BYTES = 8000, LARGEST = 100000 };
 
-enum { BUFFERS, LIMITS, RNR };
-static const char *const variables[] = {"srq_buffers", "srq_limits", "rnr_waits"};
+enum { BUFFERS, BYTES, LIMITS, RNR };
+static const char *const variables[] = {"srq_buffers", "recv_bytes", "srq_limits", "rnr_waits"};
 
 static const int flood_sizes[SLOTS] = {0, 8, 8, 500, 8, 500, 8000, 64, 8, 500, 1000, 8, 8000, 200, 8, 2000};
 
 static int rank, ranks, meet = -1;
 static uint64_t seed = 1, errors;
 static unsigned long long buffers, messages = 16000;
+static const char *vshim;
 static unsigned char **room; /* a sender's: one for each message under way; rank 0's: so many for each sender */
 
 static void fail(const char *what, int status)
@@ -141,8 +144,32 @@ static unsigned long long all_waits(void)
     return sum;
 }
 
+static void order(const char *words)
+{
+    char command[512];
+    int n = snprintf(command, sizeof command, "%s %s", vshim, words);
+    if (n < 0 || (size_t) n >= sizeof command || system(command) != 0)
+        fail("an order cannot be given to the HCAs", 2);
+}
+
+static void refused_rounds(void)
+{
+    unsigned long long had = pvar_value(BUFFERS), bytes = pvar_value(BYTES);
+    alarm(STUCK_AFTER);
+    if (rank == 0)
+        order("refuse reg_mr ENOMEM times ever");
+    for (int i = 0; i < SETTLED; i++)
+        one_round();
+    if (rank == 0) {
+        printf("mpi_incast: refused: %d rounds, %llu receive buffers\n", SETTLED, pvar_value(BUFFERS));
+        errors += pvar_value(BUFFERS) != had || pvar_value(BYTES) != bytes;
+        order("refuse reg_mr off");
+    }
+}
+
 static void rounds(void)
 {
+    unsigned long long had = pvar_value(BUFFERS), bytes = pvar_value(BYTES);
     int growing = 0;
     alarm(STUCK_AFTER);
     while (!rank_0_has_all()) {
@@ -155,8 +182,9 @@ static void rounds(void)
         one_round();
     unsigned long long after = all_waits();
     if (rank == 0) {
-        printf("mpi_incast: growing: %d rounds, %llu receive buffers, %llu limit events, %llu waits\n", growing,
-               pvar_value(BUFFERS), limits, before);
+        printf("mpi_incast: growing: %d rounds, from %llu to %llu receive buffers, from %llu to %llu KiB, "
+               "%llu limit events, %llu waits\n",
+               growing, had, pvar_value(BUFFERS), bytes >> 10, pvar_value(BYTES) >> 10, limits, before);
         printf("mpi_incast: settled: %d rounds, %llu limit events, %llu waits\n", SETTLED, pvar_value(LIMITS) - limits,
                after - before);
         errors += after != before;
@@ -249,22 +277,22 @@ static void flood(void)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option options[] = {{"meet", required_argument, NULL, 'm'},
-                                            {"buffers", required_argument, NULL, 'b'},
-                                            {"messages", required_argument, NULL, 'n'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"meet", required_argument, NULL, 'm'},   {"buffers", required_argument, NULL, 'b'},
+        {"refuse", required_argument, NULL, 'r'}, {"messages", required_argument, NULL, 'n'},
+        {"seed", required_argument, NULL, 's'},   {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 'm': meet = open(optarg, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600); break;
         case 'b': buffers = strtoull(optarg, NULL, 10); break;
+        case 'r': vshim = optarg; break;
         case 'n': messages = strtoull(optarg, NULL, 10) / SLOTS * SLOTS; break;
         case 's': seed = strtoull(optarg, NULL, 10); break;
         default: exit(2);
         }
     }
     if (meet < 0 || buffers == 0) {
-        fprintf(stderr, "usage: mpi_incast --meet FILE --buffers N [--messages N] [--seed N]\n");
+        fprintf(stderr, "usage: mpi_incast --meet FILE --buffers N [--refuse VSHIM] [--messages N] [--seed N]\n");
         exit(2);
     }
 }
@@ -285,6 +313,8 @@ int main(int argc, char **argv)
         room[i] = buffer_new(LARGEST);
     if (!room)
         fail("no memory", 2);
+    if (vshim)
+        refused_rounds();
     rounds();
     flood();
     MPI_Bcast(&errors, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
