@@ -102,7 +102,8 @@ struct string_param {
 /* clang-format off */
 static const struct string_param string_params[] = {
     {"receive_queues", "Receive buffers by size class, each \"X,size,num[,low[,window[,init[,limit]]]]\", joined by "
-                       "\":\", sizes rising; up to 8 classes, size: 64 to 67108864 bytes, num: 1 to 65535 buffers",
+                       "\":\", sizes rising; up to 8 classes, size: 64 to 67108864 bytes, num: 1 to 65535 buffers, a quarter of which, or "
+                       "init, are made at the start",
      &PARAMS.receive_queues, XRC_RECVQ_DEFAULT, OPAL_INFO_LVL_3},
     {"if_include", "Use only these devices or ports, as in mlx5_0,mlx5_1:2", &PARAMS.if_include, NULL,
      OPAL_INFO_LVL_3},

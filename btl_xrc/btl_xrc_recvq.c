@@ -97,7 +97,7 @@ static enum xrc_recvq_fault settle(const struct entry *e, struct xrc_recvq_class
     }
     c->low = e->given[F_LOW] ? e->v[F_LOW] : c->num - quarter(c->num);
     c->window = e->given[F_WINDOW] ? e->v[F_WINDOW] : smaller(quarter(c->num), 64);
-    c->init = e->given[F_INIT] && e->v[F_INIT] != 0 ? e->v[F_INIT] : c->num;
+    c->init = !e->given[F_INIT] ? quarter(c->num) : e->v[F_INIT] != 0 ? e->v[F_INIT] : c->num;
     c->limit = e->v[F_LIMIT];
     if (c->low >= c->num) {
         return XRC_RECVQ_LOW;

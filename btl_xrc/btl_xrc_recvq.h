@@ -17,7 +17,7 @@ extern "C" {
 
 /**
  * The parameter's default. With send buffers, UD queue and some room for user memory it fits into the 8 MiB that many
- * systems let an ordinary user lock.
+ * systems let an ordinary user lock, even when all queues have grown.
  */
 #define XRC_RECVQ_DEFAULT "X,1024,512:X,12288,128:X,65536,32"
 
