@@ -110,13 +110,16 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a == 0 || (b && b < a) ? b : a;
 }
 
-/* Where something stands still behind an entry of a producer that may have died, look for the dead. */
+/* Where something stands still behind an entry of a producer that may have died, look for the dead. Who sees a CQ stand still after the
+ * word was taken back here says so again, with a kick. */
 static uint64_t watch_stalls(uint64_t now)
 {
-	if (!vs_event_stalled() && !(vs_load_relaxed(&vs_cq_stall_seen) && vs_cq_any_stalled())) {
-		vs_store_relaxed(&vs_cq_stall_seen, 0);
+	bool cq = vs_load_relaxed(&vs_cq_stall_seen) && vs_exchange(&vs_cq_stall_seen, 0) && vs_cq_any_stalled();
+
+	if (!cq && !vs_event_stalled())
 		return 0;
-	}
+	if (cq)
+		vs_store_relaxed(&vs_cq_stall_seen, 1);
 	vs_process_look_around();
 	return now + STALL_NS;
 }
