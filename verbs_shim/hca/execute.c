@@ -198,6 +198,7 @@ static void lock_atomics(struct vs_proc_shm *proc)
 
 		if (spins % 1024 == 0 && holder && !vs_process_alive(holder))
 			vs_cas(&proc->atomic_lock, holder, 0);
+		vs_place_serve_meanwhile(); /* whoever holds it may have asked this engine for the word */
 		sched_yield();
 	}
 }

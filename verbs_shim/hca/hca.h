@@ -192,6 +192,9 @@ uint64_t vs_copy_ranges(const struct iovec *dst, unsigned num_dst, const struct 
 /* Engine: do the copies that peers ask for. */
 void vs_place_serve(void);
 
+/* For every turn of a loop that waits for another process: where the engine runs it, it does what that one may be waiting for. */
+void vs_place_serve_meanwhile(void);
+
 /* Was this process seen alive in the last few milliseconds? Cheap. */
 bool vs_peer_fresh(uint32_t proc_id);
 

@@ -158,7 +158,7 @@ static int by_kernel(pid_t pid, bool write, const struct iovec *remote, unsigned
 /* ---- by the target's engine, where the kernel will not let us ---- */
 
 /* An engine that waits for another must not keep that one waiting for itself. */
-static void serve_meanwhile(void)
+void vs_place_serve_meanwhile(void)
 {
 	if (vs_engine_is_me())
 		vs_place_serve();
@@ -168,7 +168,7 @@ static void wait_word(uint32_t *word, uint32_t seen)
 {
 	const struct timespec ts = { .tv_nsec = vs_engine_is_me() ? 100000 : 10000000 };
 
-	serve_meanwhile();
+	vs_place_serve_meanwhile();
 	syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
 }
 
@@ -183,7 +183,7 @@ static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
 			return ESRCH;
 		if (spins % 256 == 0 && holder && !vs_process_alive(holder))
 			vs_cas(&proc->copy.client, holder, 0);
-		serve_meanwhile();
+		vs_place_serve_meanwhile();
 		sched_yield();
 	}
 	while ((state = vs_load(&proc->copy.state)) == VS_COPY_ASKED) { /* by one that died since */
