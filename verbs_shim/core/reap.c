@@ -107,8 +107,7 @@ static void drop_copies(uint32_t proc_id)
 	uint32_t index;
 
 	vs_for_each_live (VS_PROC, index, proc)
-		if (vs_load(&proc->copy.client) == proc_id)
-			vs_store(&proc->copy.client, 0);
+		vs_cas(&proc->copy.client, proc_id, 0); /* unless another was faster and has claimed it since */
 }
 
 static bool keeps_orphans(void)
