@@ -221,6 +221,15 @@ TEST_P(ErrorXrcOrRc, TheSendersOwnKeysAreChecked)
     }
 }
 
+TEST_P(ErrorXrcOrRc, NoRegionAnswersToKeyZero)
+{
+    Node from, to; // the first region of all, whose number is 0, is from's
+    Pair p = make(from, to);
+    EXPECT_EQ(from.mr.destroy(), 0);
+    Send write(IBV_WR_RDMA_WRITE, {{from.addr(), 8, 0}});
+    EXPECT_EQ(outcome(p.from(), write.at(to.addr(), to.mr->rkey).to_srq(p.srqn())), IBV_WC_LOC_PROT_ERR);
+}
+
 TEST_P(ErrorXrcOrRc, AMessageOverThePortsLimitIsALocalLengthError)
 {
     Node from, to;

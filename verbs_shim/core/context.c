@@ -6,6 +6,7 @@
 #include "core/engine.h"
 #include "core/event.h"
 #include "core/lock.h"
+#include "core/pd.h"
 #include "core/qp.h"
 #include "core/reap.h"
 #include "core/window.h"
@@ -207,6 +208,7 @@ static void destroy_left(struct vs_context *c)
 	if (!vs_reap_context_retire(c->number))
 		return;
 	forget_local(&c->v.context);
+	vs_own_regions_prune();
 	shared = vs_window_withdraw_context(c->number);
 	vs_reap_context_free(c->number);
 	vs_window_unmap(shared);

@@ -168,6 +168,25 @@ static void record_region(const struct vs_mr *mr, uint32_t pd, uint64_t iova, un
 	vs_store(&own->id, mr->id);
 }
 
+/* Nothing lies in it from now on, also for who asks for key 0. */
+static void forget_region(struct vs_own_region *own)
+{
+	vs_store(&own->id, 0);
+	vs_store(&own->length, 0);
+}
+
+void vs_own_regions_prune(void)
+{
+	vs_control_lock();
+	for (uint32_t i = 0; i < vs_tables[VS_MR].count && vs_slot_at(VS_MR, i); i++) {
+		uint32_t id = vs_load(&vs_own_regions[i].id);
+
+		if (id && !vs_slot_get(VS_MR, id))
+			forget_region(&vs_own_regions[i]);
+	}
+	vs_control_unlock();
+}
+
 /* Until nobody can be inside it any more. */
 static void retire_region(uint32_t id)
 {
@@ -180,7 +199,7 @@ static void retire_region(uint32_t id)
 	vs_control_lock();
 	vs_slot_retire(VS_MR, index);
 	vs_control_unlock();
-	vs_store(&vs_own_regions[index].id, 0);
+	forget_region(&vs_own_regions[index]);
 	vs_quiesce();
 	vs_window_unmap(shared);
 	vs_control_lock();

@@ -55,6 +55,21 @@ static inline bool vs_own_key(uint32_t key, uint32_t pd, uint64_t addr, uint64_t
 	return vs_region_covers(vs_load_relaxed(&own->iova), vs_load_relaxed(&own->length), vs_load_relaxed(&own->addr), addr, length, at);
 }
 
+/* Does the region of this process with this key cover [at, at + length) of its memory, and allow access? */
+static inline bool vs_own_range(uint32_t key, uint64_t at, uint64_t length, unsigned access)
+{
+	const struct vs_own_region *own = &vs_own_regions[vs_slot_index(VS_MR, key)];
+	uint64_t start;
+
+	if (vs_load(&own->id) != key || (vs_load_relaxed(&own->access) & access) != access)
+		return false;
+	start = vs_load_relaxed(&own->addr);
+	return vs_region_covers(start, vs_load_relaxed(&own->length), start, at, length, &at);
+}
+
+/* Forget the regions whose slots are gone: their context was closed over them. */
+void vs_own_regions_prune(void);
+
 /* Returns once no peer can be inside the memory any more. */
 int vs_dereg_mr(struct ibv_mr *mr);
 

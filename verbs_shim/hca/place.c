@@ -257,11 +257,8 @@ static int by_engine(struct vs_proc_shm *proc, uint32_t proc_id, bool write, con
 static int serve_one(const struct vs_copy *ask)
 {
 	struct iovec stage = { vs_me->stage, ask->length }, memory = { (void *)(uintptr_t)ask->addr, ask->length };
-	const struct vs_mr_shm *mr = vs_slot_get(VS_MR, ask->key);
 
-	if (ask->length > VS_COPY_STAGE || !mr || mr->s.owner != vs_me_id)
-		return EFAULT;
-	if (ask->addr < mr->addr || ask->length > mr->length || ask->addr - mr->addr > mr->length - ask->length)
+	if (ask->length > VS_COPY_STAGE || !vs_own_range(ask->key, ask->addr, ask->length, ask->write ? IBV_ACCESS_LOCAL_WRITE : 0))
 		return EFAULT;
 	/* Through the kernel even for our own memory: a range the program has unmapped is EFAULT, not a crash. */
 	return by_kernel(getpid(), ask->write, &memory, 1, &stage, 1, ask->length);
