@@ -172,6 +172,12 @@ static void wait_word(uint32_t *word, uint32_t seen)
 	syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
 }
 
+/* Dead, or on its way out: its engine has ended, and it waits until nobody is inside the data path any more. */
+static bool gone(uint32_t proc_id)
+{
+	return !vs_process(proc_id) || !vs_process_alive(proc_id);
+}
+
 static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
 {
 	uint32_t state;
@@ -179,7 +185,7 @@ static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
 	for (unsigned spins = 1; !vs_cas(&proc->copy.client, 0, vs_me_id); spins++) {
 		uint32_t holder = vs_load(&proc->copy.client);
 
-		if (spins % 256 == 0 && !vs_process_alive(proc_id))
+		if (spins % 256 == 0 && gone(proc_id))
 			return ESRCH;
 		if (spins % 256 == 0 && holder && !vs_process_alive(holder))
 			vs_cas(&proc->copy.client, holder, 0);
@@ -187,7 +193,7 @@ static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
 		sched_yield();
 	}
 	while ((state = vs_load(&proc->copy.state)) == VS_COPY_ASKED) { /* by one that died since */
-		if (!vs_process_alive(proc_id))
+		if (gone(proc_id))
 			return ESRCH;
 		wait_word(&proc->copy.state, state);
 	}
@@ -206,7 +212,7 @@ static int ask_copier(struct vs_proc_shm *proc, uint32_t proc_id, bool write, ui
 	vs_process_wake(proc);
 	while (vs_load(&proc->copy.state) == VS_COPY_ASKED) {
 		wait_word(&proc->copy.state, VS_COPY_ASKED);
-		if (vs_load(&proc->copy.state) == VS_COPY_ASKED && !vs_process_alive(proc_id))
+		if (vs_load(&proc->copy.state) == VS_COPY_ASKED && gone(proc_id))
 			return ESRCH;
 	}
 	return (int)vs_load(&proc->copy.result);
