@@ -1,5 +1,6 @@
 // CMP_AND_SWP and FETCH_AND_ADD on RC and XRC: results, what is checked and in which order, many processes at one word, and the saved
-// result: a request that comes again is answered as before and never carried out twice.
+// result: a request that comes again is answered as before and never carried out twice. All of it with either kind of atomicity.
+#include "conform/atomic.h"
 #include "conform/faults.h"
 #include "conform/peer.h"
 
@@ -8,37 +9,23 @@ namespace
 
 using namespace vt;
 
-constexpr int atomic_access = all_access | IBV_ACCESS_REMOTE_ATOMIC;
-
-enum Kind { RC, XRC };
-
-// An atomic; the old value comes to offset `to` of the sender's memory.
-struct Atomic : Send {
-    Atomic(const Node &n, ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint64_t compare_add, uint64_t swap = 0, size_t to = 0,
-           uint32_t length = 8)
-        : Send(op, {n.sge(to, length)})
-    {
-        wr.wr.atomic.remote_addr = addr;
-        wr.wr.atomic.rkey = rkey;
-        wr.wr.atomic.compare_add = compare_add;
-        wr.wr.atomic.swap = swap;
-    }
-};
-
-uint64_t &word(Node &n, size_t at)
-{
-    return *reinterpret_cast<uint64_t *>(&n.mem[at]);
-}
-
 // Both ends in this process.
-class AtomicOps : public vt::Test, public ::testing::WithParamInterface<Kind>
+class AtomicOps : public vt::Test, public ::testing::WithParamInterface<std::tuple<Kind, bool>>
 {
   protected:
-    AtomicOps() : host_("VERBS_SHIM_HOST", "h")
+    AtomicOps() : host_("VERBS_SHIM_HOST", "h"), topology_("VERBS_SHIM_TOPOLOGY", topology_of(glob()))
     {
         n_.reset(new Node(1 << 16, atomic_access));
         other_pd_ = Pd(ibv_alloc_pd(n_->ctx));
         make();
+    }
+    static bool xrc()
+    {
+        return std::get<0>(GetParam()) == XRC;
+    }
+    static bool glob()
+    {
+        return std::get<1>(GetParam());
     }
     void make(Path p = {})
     {
@@ -49,7 +36,7 @@ class AtomicOps : public vt::Test, public ::testing::WithParamInterface<Kind>
     {
         one_ = Qp();
         two_ = Qp();
-        if (GetParam() == XRC) {
+        if (xrc()) {
             if (!xrcd_)
                 xrcd_ = make_xrcd(n_->ctx);
             if (!srq_)
@@ -75,7 +62,7 @@ class AtomicOps : public vt::Test, public ::testing::WithParamInterface<Kind>
     }
     ibv_wc run(Atomic a)
     {
-        if (GetParam() == XRC)
+        if (xrc())
             a.to_srq(srq_num(srq_));
         need(a.id(7).post(one_) == 0, "post");
         return next_wc(n_->cq);
@@ -85,7 +72,7 @@ class AtomicOps : public vt::Test, public ::testing::WithParamInterface<Kind>
         return run(Atomic(*n_, IBV_WR_ATOMIC_FETCH_AND_ADD, addr, rkey, n)).status;
     }
 
-    Setting host_;
+    Setting host_, topology_;
     std::unique_ptr<Node> n_;
     Pd other_pd_;
     Xrcd xrcd_;
@@ -139,7 +126,7 @@ TEST_P(AtomicOps, InALine)
     const int n = 40;
     for (int i = 0; i < n; i++) {
         Atomic a(*n_, IBV_WR_ATOMIC_FETCH_AND_ADD, n_->addr(at_), n_->mr->rkey, 3, 0, 8 * (size_t)i);
-        if (GetParam() == XRC)
+        if (xrc())
             a.to_srq(srq_num(srq_));
         ASSERT_EQ(a.post(one_), 0);
     }
@@ -224,6 +211,17 @@ TEST_P(AtomicOps, LocalSide)
     EXPECT_EQ(a.post(one_), EINVAL);
 }
 
+TEST_P(AtomicOps, WhatTheDeviceSays)
+{
+    ibv_atomic_cap cap = glob() ? IBV_ATOMIC_GLOB : IBV_ATOMIC_HCA;
+    ibv_device_attr d;
+    ibv_device_attr_ex x;
+    ASSERT_EQ(ibv_query_device(n_->ctx, &d), 0);
+    EXPECT_EQ(d.atomic_cap, cap);
+    ASSERT_EQ(ibv_query_device_ex(n_->ctx, nullptr, &x), 0);
+    EXPECT_EQ(x.orig_attr.atomic_cap, cap);
+}
+
 TEST_P(AtomicOps, WithoutTheCapability)
 {
     order("caps -atomics");
@@ -234,7 +232,7 @@ TEST_P(AtomicOps, WithoutTheCapability)
     EXPECT_EQ(a.post(one_), EINVAL);
     order("caps +atomics");
     ASSERT_EQ(ibv_query_device(n_->ctx, &d), 0);
-    EXPECT_EQ(d.atomic_cap, IBV_ATOMIC_HCA);
+    EXPECT_EQ(d.atomic_cap, glob() ? IBV_ATOMIC_GLOB : IBV_ATOMIC_HCA);
     EXPECT_EQ(add(n_->addr(at_), n_->mr->rkey), IBV_WC_SUCCESS);
 }
 
@@ -310,14 +308,15 @@ TEST_P(AtomicOps, ResetForgetsSavedResults)
     EXPECT_EQ(word(*n_, 0), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AtomicOps, ::testing::Values(RC, XRC),
-                         [](const auto &info) { return std::string(info.param == RC ? "Rc" : "Xrc"); });
+INSTANTIATE_TEST_SUITE_P(All, AtomicOps, ::testing::Combine(::testing::Values(RC, XRC), ::testing::Bool()), [](const auto &info) {
+    return std::string(std::get<0>(info.param) == RC ? "Rc" : "Xrc") + (std::get<1>(info.param) ? "Glob" : "");
+});
 
 // ---- between processes ----
 
 constexpr int adders = 4, adds = 500;
 
-class AtomicProcesses : public vt::Test, public ::testing::WithParamInterface<std::tuple<Kind, bool>>
+class AtomicProcesses : public vt::Test, public ::testing::WithParamInterface<std::tuple<Kind, bool, bool>>
 {
 };
 
@@ -360,7 +359,8 @@ void adder(const Link &link, Kind kind)
 // Four processes at one word, with and without faults: no add is lost, none is done twice.
 TEST_P(AtomicProcesses, EveryAddCounts)
 {
-    auto [kind, faults] = GetParam();
+    auto [kind, faults, glob] = GetParam();
+    Setting topology("VERBS_SHIM_TOPOLOGY", topology_of(glob));
     std::vector<std::unique_ptr<Child>> others;
     for (int i = 0; i < adders; i++)
         others.emplace_back(new Child([kind = kind](const Link &link) { adder(link, kind); }));
@@ -392,8 +392,10 @@ TEST_P(AtomicProcesses, EveryAddCounts)
     check_fabric();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AtomicProcesses, ::testing::Combine(::testing::Values(RC, XRC), ::testing::Bool()), [](const auto &info) {
-    return std::string(std::get<0>(info.param) == RC ? "Rc" : "Xrc") + (std::get<1>(info.param) ? "WithFaults" : "");
-});
+INSTANTIATE_TEST_SUITE_P(All, AtomicProcesses, ::testing::Combine(::testing::Values(RC, XRC), ::testing::Bool(), ::testing::Bool()),
+                         [](const auto &info) {
+                             return std::string(std::get<0>(info.param) == RC ? "Rc" : "Xrc") +
+                                    (std::get<1>(info.param) ? "WithFaults" : "") + (std::get<2>(info.param) ? "Glob" : "");
+                         });
 
 } // namespace

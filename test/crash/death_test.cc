@@ -9,6 +9,7 @@ extern "C" {
 }
 
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <fstream>
@@ -508,6 +509,122 @@ TEST_F(DeathTest, ACopyRequestOfAKilledProcessBlocksNobody)
     EXPECT_EQ(sender.wait(), 0);
     receiver.link().meet();
     EXPECT_EQ(receiver.wait(), 0);
+}
+
+// ---- what an engine is asked for ----
+
+// Asks a process's engine, in another's name as it were: nobody has checked this before.
+uint32_t ask(vs_proc_shm *proc, const vs_ask &what)
+{
+    while (!vs_cas(&proc->copy.client, 0, vs_me_id))
+        sched_yield();
+    proc->copy.ask = what;
+    vs_store_full(&proc->copy.state, VS_COPY_ASKED);
+    vs_process_wake(proc);
+    while (vs_load(&proc->copy.state) == VS_COPY_ASKED)
+        sched_yield();
+    uint32_t result = vs_load(&proc->copy.result);
+    vs_store(&proc->copy.state, VS_COPY_IDLE);
+    vs_store(&proc->copy.client, 0);
+    return result;
+}
+
+struct AskedRegions {
+    uint64_t addr; // of a page between two others
+    uint32_t atomic, readable, unmapped, closed;
+    uint64_t unmapped_addr;
+};
+
+constexpr size_t asked_page = 4096;
+
+void ask_wrongly(vs_proc_shm *proc, const AskedRegions &r)
+{
+    const uint64_t last = r.addr + asked_page - 8;
+    const vs_ask bad[] = {
+        {VS_ASK_ADD, 0, r.addr, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.atomic + 1, r.addr, 1, 0, 0, 0},
+        {VS_ASK_ADD, UINT32_MAX, r.addr, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.readable, r.addr, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.closed, r.addr, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.unmapped, r.unmapped_addr, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.atomic, r.addr - 8, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.atomic, r.addr + 4, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.atomic, last + 1, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.atomic, last + 8, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.atomic, UINT64_MAX - 7, 1, 0, 0, 0},
+        {VS_ASK_ADD, r.atomic, 0, 1, 0, 0, 0},
+        {VS_ASK_SWAP + 1, r.atomic, r.addr, 1, 0, 0, 0},
+        {UINT32_MAX, r.atomic, r.addr, 1, 0, 8, 0},
+        {VS_ASK_WRITE, r.readable, r.addr, 0, 0, 8, 0},
+        {VS_ASK_WRITE, r.atomic, last, 0, 0, 16, 0},
+        {VS_ASK_WRITE, r.atomic, r.addr - 8, 0, 0, 16, 0},
+        {VS_ASK_WRITE, r.atomic, r.addr, 0, 0, UINT32_MAX, 0},
+        {VS_ASK_WRITE, 0, r.addr, 0, 0, 8, 0},
+        {VS_ASK_WRITE, r.closed, r.addr, 0, 0, 8, 0},
+    };
+    memset(proc->stage, 'x', 64);
+    for (const vs_ask &a : bad) {
+        EXPECT_NE(ask(proc, a), 0u) << "what " << a.what << " key " << a.key << " at " << a.addr - r.addr;
+        vs_ask swap = a;
+        if (a.what == VS_ASK_ADD)
+            swap.what = VS_ASK_SWAP;
+        EXPECT_NE(ask(proc, swap), 0u);
+    }
+    // The slot says that the region is larger, and begins earlier.
+    auto *mr = (vs_mr_shm *) vs_slot_get(VS_MR, r.atomic);
+    need(mr != nullptr, "the region's slot");
+    mr->addr -= asked_page;
+    mr->length += 2 * asked_page;
+    EXPECT_NE(ask(proc, {VS_ASK_ADD, r.atomic, r.addr - 8, 1, 0, 0, 0}), 0u);
+    EXPECT_NE(ask(proc, {VS_ASK_WRITE, r.atomic, r.addr - 8, 0, 0, 8, 0}), 0u);
+    mr->addr += asked_page;
+    mr->length -= 2 * asked_page;
+}
+
+TEST_F(DeathTest, AnEngineTouchesNothingButItsProcesssRegions)
+{
+    Child owner([](const Link &link) {
+        std::vector<char> room(5 * asked_page);
+        char *at = (char *) (((uintptr_t) room.data() + 2 * asked_page - 1) & ~(asked_page - 1));
+        constexpr int atomic = all_access | IBV_ACCESS_REMOTE_ATOMIC;
+        Node n;
+        Mr whole(ibv_reg_mr(n.pd, at, asked_page, atomic)), readable(ibv_reg_mr(n.pd, at, asked_page, IBV_ACCESS_REMOTE_READ));
+        void *gone = mmap(nullptr, asked_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        need(gone != MAP_FAILED, "mmap");
+        Mr unmapped(ibv_reg_mr(n.pd, gone, asked_page, atomic));
+        need(munmap(gone, asked_page) == 0, "munmap");
+        uint32_t closed;
+        {
+            Context c = open_device();
+            Pd pd(ibv_alloc_pd(c));
+            Mr left(ibv_reg_mr(pd, at, asked_page, atomic)); // goes with its context
+            need(left, "ibv_reg_mr");
+            closed = left->rkey;
+            left.release();
+            pd.release();
+        }
+        link.put(AskedRegions{(uintptr_t) at, whole->rkey, readable->rkey, unmapped->rkey, closed, (uintptr_t) gone});
+        link.meet();
+        EXPECT_EQ(__atomic_load_n((uint64_t *) (void *) at, __ATOMIC_SEQ_CST), 15u);
+        EXPECT_EQ(std::count(room.begin(), room.end(), 0), (ptrdiff_t) room.size() - 1);
+    });
+    AskedRegions r = owner.link().get<AskedRegions>();
+    pid_t target = owner.pid();
+    Child liar([&](const Link &) {
+        need(vs_attach() == 0, "vs_attach");
+        vs_proc_shm *proc = process_of(target);
+        need(proc != nullptr, "find the owner");
+        ask_wrongly(proc, r);
+        EXPECT_EQ(ask(proc, {VS_ASK_ADD, r.atomic, r.addr, 7, 0, 0, 0}), 0u);
+        EXPECT_EQ(vs_load(&proc->copy.old), 0u);
+        EXPECT_EQ(ask(proc, {VS_ASK_SWAP, r.atomic, r.addr, 7, 15, 0, 0}), 0u);
+        EXPECT_EQ(vs_load(&proc->copy.old), 7u);
+        EXPECT_EQ(ask(proc, {VS_ASK_ADD, r.atomic, r.addr + asked_page - 8, 0, 0, 0, 0}), 0u) << "its last word";
+        vs_detach();
+    });
+    EXPECT_EQ(liar.wait(), 0);
+    owner.link().meet();
+    EXPECT_EQ(owner.wait(), 0);
 }
 
 } // namespace

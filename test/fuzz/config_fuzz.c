@@ -11,11 +11,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_topology(const char *text)
 {
-	struct vs_topology t = { 77, 77, 77 };
+	struct vs_topology t = { .devices = 77, .ports = 77, .lmc = 77, .atomics = 77 };
 	int err = vs_topology_parse(text, &t);
 
-	if (err ? err != EINVAL || t.devices != 77 || t.ports != 77 || t.lmc != 77 :
-		  t.devices > VS_MAX_HCAS || t.ports < 1 || t.ports > VS_MAX_PORTS || t.lmc > 7)
+	if (err ? err != EINVAL || t.devices != 77 || t.ports != 77 || t.lmc != 77 || t.atomics != 77 :
+		  t.devices > VS_MAX_HCAS || t.ports < 1 || t.ports > VS_MAX_PORTS || t.lmc > 7 || t.atomics > VS_ATOMICS_GLOB)
 		abort();
 }
 

@@ -16,7 +16,7 @@ struct Case {
     const char *text;
     int err;
     uint32_t devices, ports, lmc;
-    uint32_t subnets = 1, prefixes = 0, numa = 0, max_msg = VS_MAX_MSG, roce = 0;
+    uint32_t subnets = 1, prefixes = 0, numa = 0, max_msg = VS_MAX_MSG, roce = 0, atomics = VS_ATOMICS_HCA;
 };
 
 const Case cases[] = {
@@ -43,6 +43,15 @@ const Case cases[] = {
     {"roce=0,lmc=1", 0, 1, 1, 1},
     {"roce=2", EINVAL, 0, 0, 0},
     {"roce=1,lmc=1", EINVAL, 0, 0, 0},
+    {"atomics=glob", 0, 1, 1, 0, 1, 0, 0, VS_MAX_MSG, 0, VS_ATOMICS_GLOB},
+    {"lmc=1,atomics=glob,ports=2", 0, 1, 2, 1, 1, 0, 0, VS_MAX_MSG, 0, VS_ATOMICS_GLOB},
+    {"atomics=hca", 0, 1, 1, 0},
+    {"atomics=", EINVAL, 0, 0, 0},
+    {"atomics=1", EINVAL, 0, 0, 0},
+    {"atomics=glo", EINVAL, 0, 0, 0},
+    {"atomics=globe", EINVAL, 0, 0, 0},
+    {"atomics=hca,", EINVAL, 0, 0, 0},
+    {"atomics=hca,atomics=glob", EINVAL, 0, 0, 0},
     {"max_msg=4095", EINVAL, 0, 0, 0},
     {"max_msg=1073741825", EINVAL, 0, 0, 0},
     {"max_msg=4294971392", EINVAL, 0, 0, 0},
@@ -72,7 +81,7 @@ TEST(Topology, Strings)
 {
     for (const Case &c : cases) {
         SCOPED_TRACE(c.text ? c.text : "(null)");
-        vs_topology t = {77, 78, 79, 80, 81, 82, 83, 84};
+        vs_topology t = {77, 78, 79, 80, 81, 82, 83, 84, 85};
         EXPECT_EQ(vs_topology_parse(c.text, &t), c.err);
         EXPECT_EQ(t.devices, c.err ? 77 : c.devices);
         EXPECT_EQ(t.ports, c.err ? 78 : c.ports);
@@ -82,12 +91,13 @@ TEST(Topology, Strings)
         EXPECT_EQ(t.numa, c.err ? 82 : c.numa);
         EXPECT_EQ(t.max_msg, c.err ? 83 : c.max_msg);
         EXPECT_EQ(t.roce, c.err ? 84 : c.roce);
+        EXPECT_EQ(t.atomics, c.err ? 85 : c.atomics);
     }
 }
 
 TEST(Topology, EveryCutOfAGoodStringIsGoodOrRefused)
 {
-    const std::string good = "devices=8,ports=4,lmc=7,subnets=2,prefixes=1,numa=2,max_msg=65536";
+    const std::string good = "devices=8,ports=4,lmc=7,subnets=2,prefixes=1,numa=2,max_msg=65536,atomics=glob";
     for (size_t n = 0; n <= good.size(); n++) {
         vs_topology t;
         int err = vs_topology_parse(good.substr(0, n).c_str(), &t);
@@ -95,6 +105,7 @@ TEST(Topology, EveryCutOfAGoodStringIsGoodOrRefused)
             EXPECT_LE(t.devices, VS_MAX_HCAS);
             EXPECT_LE(t.ports, VS_MAX_PORTS);
             EXPECT_LE(t.max_msg, VS_MAX_MSG);
+            EXPECT_LE(t.atomics, (uint32_t) VS_ATOMICS_GLOB);
         }
         EXPECT_TRUE(err == 0 || err == EINVAL);
     }

@@ -49,7 +49,7 @@ int vs_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_qp_rd_atom = VS_MAX_RD_ATOMIC,
 		.max_res_rd_atom = VS_MAX_RD_ATOMIC * 65536,
 		.max_qp_init_rd_atom = VS_MAX_RD_ATOMIC,
-		.atomic_cap = IBV_ATOMIC_HCA,
+		.atomic_cap = vs_fabric_atomics() == VS_ATOMICS_GLOB ? IBV_ATOMIC_GLOB : IBV_ATOMIC_HCA,
 		.max_ah = INT32_MAX,
 		.max_mcast_grp = (int)vs_tables[VS_MCAST].count,
 		.max_mcast_qp_attach = (int)vs_tables[VS_MCAST].count,

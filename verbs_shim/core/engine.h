@@ -1,5 +1,6 @@
 /* The engine: one thread a process, asleep unless something waits for it. It hands events and completion notifications to this
- * process's descriptors, runs RNR and ack timers, and copies memory for peers that may not reach it themselves. */
+ * process's descriptors, runs RNR and ack timers, copies memory for peers that may not reach it themselves, and carries out atomics on what
+ * only this process maps where those exclude the CPU's. */
 #ifndef VS_ENGINE_H
 #define VS_ENGINE_H
 

@@ -152,6 +152,7 @@ int vs_fabric_set_topology(void)
 	vs_seg->topology_prefixes = t.prefixes ? t.prefixes : t.subnets;
 	vs_seg->topology_numa = t.numa;
 	vs_store(&vs_seg->topology_roce, t.roce);
+	vs_store(&vs_seg->topology_atomics, t.atomics);
 	vs_store(&vs_seg->topology_max_msg, t.max_msg);
 	vs_store(&vs_seg->topology_ports, t.ports);
 	return 0;

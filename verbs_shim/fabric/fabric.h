@@ -49,6 +49,12 @@ static inline uint32_t vs_fabric_max_msg(void)
 	return most < VS_MAX_MSG ? most : VS_MAX_MSG;
 }
 
+/* What atomics exclude. */
+static inline enum vs_atomics vs_fabric_atomics(void)
+{
+	return vs_seg ? (enum vs_atomics)vs_load_relaxed(&vs_seg->topology_atomics) : VS_ATOMICS_HCA;
+}
+
 /* Port num (1..) of an HCA, or NULL. */
 struct vs_port_shm *vs_fabric_port(const struct vs_hca_shm *hca, uint32_t num);
 

@@ -2,25 +2,30 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "memory/layout.h"
 
+static const char *const atomics_words[] = { [VS_ATOMICS_HCA] = "hca", [VS_ATOMICS_GLOB] = "glob" };
+
 static const struct {
 	const char *key;
 	size_t offset;
 	uint32_t min, max;
+	const char *const *words; /* in place of numbers; max of them is the last */
 } keys[] = {
-	{ "devices=", offsetof(struct vs_topology, devices), 0, VS_MAX_HCAS },
-	{ "ports=", offsetof(struct vs_topology, ports), 1, VS_MAX_PORTS },
-	{ "lmc=", offsetof(struct vs_topology, lmc), 0, 7 },
-	{ "subnets=", offsetof(struct vs_topology, subnets), 1, VS_MAX_SUBNETS },
-	{ "prefixes=", offsetof(struct vs_topology, prefixes), 0, VS_MAX_SUBNETS },
-	{ "numa=", offsetof(struct vs_topology, numa), 0, VS_MAX_HCAS },
-	{ "max_msg=", offsetof(struct vs_topology, max_msg), VS_MIN_MSG, VS_MAX_MSG },
-	{ "roce=", offsetof(struct vs_topology, roce), 0, 1 },
+	{ "devices=", offsetof(struct vs_topology, devices), 0, VS_MAX_HCAS, NULL },
+	{ "ports=", offsetof(struct vs_topology, ports), 1, VS_MAX_PORTS, NULL },
+	{ "lmc=", offsetof(struct vs_topology, lmc), 0, 7, NULL },
+	{ "subnets=", offsetof(struct vs_topology, subnets), 1, VS_MAX_SUBNETS, NULL },
+	{ "prefixes=", offsetof(struct vs_topology, prefixes), 0, VS_MAX_SUBNETS, NULL },
+	{ "numa=", offsetof(struct vs_topology, numa), 0, VS_MAX_HCAS, NULL },
+	{ "max_msg=", offsetof(struct vs_topology, max_msg), VS_MIN_MSG, VS_MAX_MSG, NULL },
+	{ "roce=", offsetof(struct vs_topology, roce), 0, 1, NULL },
+	{ "atomics=", offsetof(struct vs_topology, atomics), VS_ATOMICS_HCA, VS_ATOMICS_GLOB, atomics_words },
 };
 
 #define NUM_KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -33,6 +38,34 @@ static int find_key(const char *text)
 	return -1;
 }
 
+/* The number at *text, which moves behind it. false: none. */
+static bool read_number(const char **text, unsigned long *value)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)**text))
+		return false;
+	*value = strtoul(*text, &end, 10);
+	*text = end;
+	return true;
+}
+
+/* The same for one of key k's words. */
+static bool read_word(const char **text, int k, unsigned long *value)
+{
+	size_t length = strcspn(*text, ",");
+
+	for (*value = keys[k].min; *value <= keys[k].max; ++*value) {
+		const char *word = keys[k].words[*value];
+
+		if (strlen(word) == length && !strncmp(*text, word, length)) {
+			*text += length;
+			return true;
+		}
+	}
+	return false;
+}
+
 int vs_topology_parse(const char *text, struct vs_topology *out)
 {
 	struct vs_topology t = { .devices = 1, .ports = 1, .subnets = 1, .max_msg = VS_MAX_MSG };
@@ -40,20 +73,17 @@ int vs_topology_parse(const char *text, struct vs_topology *out)
 
 	while (text && *text) {
 		int k = find_key(text);
-		unsigned long value;
-		char *end;
+		unsigned long value = 0;
 
 		if (k < 0 || seen & 1u << k)
 			return EINVAL;
 		seen |= 1u << k;
 		text += strlen(keys[k].key);
-		if (!isdigit((unsigned char)*text))
+		if (keys[k].words ? !read_word(&text, k, &value) : !read_number(&text, &value))
 			return EINVAL;
-		value = strtoul(text, &end, 10);
 		if (value < keys[k].min || value > keys[k].max)
 			return EINVAL;
 		*(uint32_t *)((char *)&t + keys[k].offset) = (uint32_t)value;
-		text = end;
 		if (*text == ',' && text[1])
 			text++;
 		else if (*text)

@@ -13,11 +13,12 @@ struct vs_topology {
 	uint32_t numa;    /* nodes that the HCAs of a host are near to in turn: 0..VS_MAX_HCAS, 0 for nobody knows */
 	uint32_t max_msg; /* bytes of the longest message a port carries: VS_MIN_MSG..VS_MAX_MSG */
 	uint32_t roce;    /* 1: the ports are Ethernet's, which have GIDs and no LIDs */
+	uint32_t atomics; /* enum vs_atomics */
 };
 
-/* Parse "devices=2,ports=2,lmc=1,subnets=2,prefixes=1,numa=2,max_msg=65536,roce=1", any part of it, in any order; NULL or empty gives
- * one HCA with one InfiniBand port and one LID, on one subnet, and messages of VS_MAX_MSG bytes. 0 or EINVAL (*out untouched): an unknown
- * or doubled key, no number, one out of range, or an LMC where there are no LIDs. */
+/* Parse "devices=2,ports=2,lmc=1,subnets=2,prefixes=1,numa=2,max_msg=65536,roce=1,atomics=glob", any part of it, in any order; NULL or
+ * empty gives one HCA with one InfiniBand port and one LID, on one subnet, messages of VS_MAX_MSG bytes, and VS_ATOMICS_HCA. 0 or EINVAL
+ * (*out untouched): an unknown or doubled key, no number, one out of range, an unknown word, or an LMC where there are no LIDs. */
 int vs_topology_parse(const char *text, struct vs_topology *out);
 
 #endif

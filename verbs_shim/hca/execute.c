@@ -189,8 +189,9 @@ static enum vs_verdict respond_write_imm(struct vs_request *req, struct vs_qp_sh
 	return finish_recv(req, peer, t, &taken, &cqe);
 }
 
-/* ---- atomics: on the target's memory, one at a time for each target process ---- */
+/* ---- atomics: on the target's memory ---- */
 
+/* One at a time for each target process. */
 static void lock_atomics(struct vs_proc_shm *proc)
 {
 	for (unsigned spins = 1; !vs_cas(&proc->atomic_lock, 0, vs_me_id); spins++) {
@@ -203,31 +204,31 @@ static void lock_atomics(struct vs_proc_shm *proc)
 	}
 }
 
-static uint64_t apply_atomic(const struct vs_send *wr, uint64_t old)
+/* By the CPU's atomics only? Without IBV_ATOMIC_GLOB, and on words that CPUs have no atomics for, it is enough to be atomic among HCA
+ * operations (IBV_ATOMIC_HCA). */
+static bool by_cpu_alone(const struct vs_sge *remote)
 {
-	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
-		return old + wr->compare_add;
-	return old == wr->compare_add ? wr->swap : old;
+	return vs_fabric_atomics() == VS_ATOMICS_GLOB && remote->addr % sizeof(uint64_t) == 0;
 }
 
-/* Where the memory is in this process we use real atomics on it; elsewhere it is atomic among HCA operations (IBV_ATOMIC_HCA). */
 static int change_word(struct vs_qp *from, uint32_t owner, const struct vs_sge *remote, const struct vs_send *wr, uint64_t *old)
 {
+	struct vs_atomic op = { wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD, wr->compare_add, wr->swap };
 	struct iovec word = { old, sizeof(*old) };
 	uint64_t changed, *here = vs_place_word(from, owner, remote);
 	int err;
 
 	if (here) {
-		do {
-			*old = vs_load(here);
-		} while (!vs_cas(here, *old, apply_atomic(wr, *old)));
+		*old = vs_place_change(here, &op);
 		return 0;
 	}
+	if (by_cpu_alone(remote))
+		return vs_place_change_there(owner, remote, &op, old);
 	err = vs_place(from, owner, false, remote, 1, &word, 1, sizeof(*old));
 	if (err)
 		return err;
 	VS_POINT(atomic_read);
-	changed = apply_atomic(wr, *old);
+	changed = vs_atomic_result(&op, *old);
 	if (changed == *old)
 		return 0;
 	word.iov_base = &changed;
@@ -264,6 +265,7 @@ static enum vs_verdict respond_atomic(struct vs_request *req, struct vs_qp_shm *
 	struct vs_sge remote;
 	enum vs_verdict v;
 	uint64_t old;
+	bool in_turn;
 	int err;
 
 	if (req->wr->remote_addr % 8)
@@ -273,14 +275,17 @@ static enum vs_verdict respond_atomic(struct vs_request *req, struct vs_qp_shm *
 		return vs_refuse(req, peer, v);
 	if (!proc)
 		return VS_NO_RESPONSE;
-	lock_atomics(proc);
+	in_turn = !by_cpu_alone(&remote);
+	if (in_turn)
+		lock_atomics(proc);
 	VS_POINT(atomic_locked);
 	err = change_word(req->from, t->owner, &remote, req->wr, &old);
 	VS_POINT(atomic_written);
 	if (!err)
 		save_result(peer, req->psn, old);
 	VS_POINT(atomic_saved);
-	vs_store(&proc->atomic_lock, 0);
+	if (in_turn)
+		vs_store(&proc->atomic_lock, 0);
 	if (err == ESRCH)
 		return VS_NO_RESPONSE;
 	if (err)

@@ -186,10 +186,30 @@ int vs_place(struct vs_qp *from, uint32_t proc_id, bool write, const struct vs_s
 /* A checked, aligned word of another process's region, to use real atomics on, if it lies in this process as well; else NULL. */
 uint64_t *vs_place_word(struct vs_qp *from, uint32_t proc_id, const struct vs_sge *remote);
 
+/* What an atomic makes of a word: FETCH_AND_ADD, or CMP_AND_SWP. */
+struct vs_atomic {
+	bool add;
+	uint64_t compare_add, swap;
+};
+
+static inline uint64_t vs_atomic_result(const struct vs_atomic *op, uint64_t old)
+{
+	if (op->add)
+		return old + op->compare_add;
+	return old == op->compare_add ? op->swap : old;
+}
+
+/* Carry it out by the CPU's own atomics; returns what was there. */
+uint64_t vs_place_change(uint64_t *word, const struct vs_atomic *op);
+
+/* The same for a checked, aligned word that only its owner maps, by the owner's engine. 0, EFAULT (not mapped there, or not to be written),
+ * ESRCH (gone). */
+int vs_place_change_there(uint32_t proc_id, const struct vs_sge *remote, const struct vs_atomic *op, uint64_t *old);
+
 /* Between ranges of this process, front to back; returns bytes copied. */
 uint64_t vs_copy_ranges(const struct iovec *dst, unsigned num_dst, const struct iovec *src, unsigned num_src, uint64_t length);
 
-/* Engine: do the copies that peers ask for. */
+/* Engine: do the copies and atomics that peers ask for. */
 void vs_place_serve(void);
 
 /* For every turn of a loop that waits for another process: where the engine runs it, it does what that one may be waiting for. */

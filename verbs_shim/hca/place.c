@@ -200,15 +200,14 @@ static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
 	return 0;
 }
 
-static int ask_copier(struct vs_proc_shm *proc, uint32_t proc_id, bool write, uint64_t addr, uint32_t length, uint32_t key)
+static void ask_copier(struct vs_proc_shm *proc, const struct vs_ask *ask)
 {
-	VS_POINT(copy_claimed);
-	proc->copy.write = write;
-	proc->copy.addr = addr;
-	proc->copy.length = length;
-	proc->copy.key = key;
+	proc->copy.ask = *ask;
 	vs_store_full(&proc->copy.state, VS_COPY_ASKED);
-	VS_POINT(copy_asked);
+}
+
+static int await_copier(struct vs_proc_shm *proc, uint32_t proc_id)
+{
 	vs_process_wake(proc);
 	while (vs_load(&proc->copy.state) == VS_COPY_ASKED) {
 		wait_word(&proc->copy.state, VS_COPY_ASKED);
@@ -218,18 +217,28 @@ static int ask_copier(struct vs_proc_shm *proc, uint32_t proc_id, bool write, ui
 	return (int)vs_load(&proc->copy.result);
 }
 
+static void release_copier(struct vs_proc_shm *proc)
+{
+	vs_store(&proc->copy.state, VS_COPY_IDLE);
+	vs_store(&proc->copy.client, 0);
+}
+
 /* One remote range, through the stage. *local moves on. */
 static int by_engine_range(struct vs_proc_shm *proc, uint32_t proc_id, bool write, const struct vs_sge *range, uint64_t length,
 			   struct iovec **local, unsigned *num_local)
 {
 	for (uint64_t at = 0; at < length;) {
 		uint32_t n = length - at > VS_COPY_STAGE ? VS_COPY_STAGE : (uint32_t)(length - at);
+		struct vs_ask ask = { .what = write ? VS_ASK_WRITE : VS_ASK_READ, .key = range->lkey, .addr = range->addr + at, .length = n };
 		struct iovec stage = { proc->stage, n };
 		int err;
 
 		if (write)
 			vs_copy_ranges(&stage, 1, *local, *num_local, n);
-		err = ask_copier(proc, proc_id, write, range->addr + at, n, range->lkey);
+		VS_POINT(copy_claimed);
+		ask_copier(proc, &ask);
+		VS_POINT(copy_asked);
+		err = await_copier(proc, proc_id);
 		if (err)
 			return err;
 		if (!write)
@@ -253,31 +262,91 @@ static int by_engine(struct vs_proc_shm *proc, uint32_t proc_id, bool write, con
 		err = by_engine_range(proc, proc_id, write, &remote[i], n, &lp, &nl);
 		length -= n;
 	}
-	if (err != ESRCH) {
-		vs_store(&proc->copy.state, VS_COPY_IDLE);
-		vs_store(&proc->copy.client, 0);
-	}
+	if (err != ESRCH)
+		release_copier(proc);
 	return err;
 }
 
-static int serve_one(const struct vs_copy *ask)
+int vs_place_change_there(uint32_t proc_id, const struct vs_sge *remote, const struct vs_atomic *op, uint64_t *old)
+{
+	struct vs_proc_shm *proc = vs_process(proc_id);
+	struct vs_ask ask = { .what = op->add ? VS_ASK_ADD : VS_ASK_SWAP,
+			      .key = remote->lkey,
+			      .addr = remote->addr,
+			      .compare_add = op->compare_add,
+			      .swap = op->swap };
+	int err = proc ? claim_copier(proc, proc_id) : ESRCH;
+
+	if (err)
+		return err;
+	VS_POINT(glob_claimed);
+	ask_copier(proc, &ask);
+	VS_POINT(glob_asked);
+	err = await_copier(proc, proc_id);
+	VS_POINT(glob_answered);
+	*old = vs_load_relaxed(&proc->copy.old);
+	if (err != ESRCH)
+		release_copier(proc);
+	return err;
+}
+
+static int serve_copy(const struct vs_ask *ask)
 {
 	struct iovec stage = { vs_me->stage, ask->length }, memory = { (void *)(uintptr_t)ask->addr, ask->length };
+	bool write = ask->what == VS_ASK_WRITE;
 
-	if (ask->length > VS_COPY_STAGE || !vs_own_range(ask->key, ask->addr, ask->length, ask->write ? IBV_ACCESS_LOCAL_WRITE : 0))
+	if (ask->length > VS_COPY_STAGE || !vs_own_range(ask->key, ask->addr, ask->length, write ? IBV_ACCESS_LOCAL_WRITE : 0))
 		return EFAULT;
 	/* Through the kernel even for our own memory: a range the program has unmapped is EFAULT, not a crash. */
-	return by_kernel(getpid(), ask->write, &memory, 1, &stage, 1, ask->length);
+	return by_kernel(getpid(), write, &memory, 1, &stage, 1, ask->length);
+}
+
+/* Is it mapped, and may it be written? The kernel adds 0 to it, atomically, and says EFAULT where we would crash. Nobody is to be woken; if
+ * the program uses the word as a futex, one of its waiters may be nevertheless, as any may at any time. */
+static bool may_change(uint64_t *word)
+{
+	uint32_t nobody = 0;
+
+	return syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 0, NULL, word, FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_LT, 0)) >= 0;
+}
+
+static int serve_atomic(const struct vs_ask *ask)
+{
+	struct vs_atomic op = { .add = ask->what == VS_ASK_ADD, .compare_add = ask->compare_add, .swap = ask->swap };
+	uint64_t *word = (uint64_t *)(uintptr_t)ask->addr;
+
+	if (ask->addr % sizeof(*word) || !vs_own_range(ask->key, ask->addr, sizeof(*word), IBV_ACCESS_REMOTE_ATOMIC))
+		return EFAULT;
+	VS_POINT(glob_checked);
+	if (!may_change(word))
+		return EFAULT;
+	vs_store_relaxed(&vs_me->copy.old, vs_place_change(word, &op));
+	VS_POINT(glob_changed);
+	return 0;
+}
+
+static int serve_one(const struct vs_ask *ask)
+{
+	switch (ask->what) {
+	case VS_ASK_READ:
+	case VS_ASK_WRITE:
+		return serve_copy(ask);
+	case VS_ASK_ADD:
+	case VS_ASK_SWAP:
+		return serve_atomic(ask);
+	default:
+		return EINVAL;
+	}
 }
 
 void vs_place_serve(void)
 {
-	struct vs_copy ask;
+	struct vs_ask ask;
 	struct vs_hazard *h;
 
 	if (vs_load(&vs_me->copy.state) != VS_COPY_ASKED)
 		return;
-	ask = vs_me->copy;
+	ask = vs_me->copy.ask;
 	h = vs_enter();
 	vs_store(&vs_me->copy.result, (uint32_t)serve_one(&ask));
 	vs_exit(h);
@@ -308,6 +377,17 @@ uint64_t *vs_place_word(struct vs_qp *from, uint32_t proc_id, const struct vs_sg
 	if (proc_id != vs_me_id)
 		word = vs_window_at(from, remote->lkey, remote->addr, sizeof(*word), true);
 	return (uintptr_t)word % sizeof(*word) ? NULL : word;
+}
+
+/* A chip's access to the program's memory: the thread sanitizer knows of nothing that orders it with the program's own. */
+__attribute__((no_sanitize("thread"))) uint64_t vs_place_change(uint64_t *word, const struct vs_atomic *op)
+{
+	uint64_t old;
+
+	do {
+		old = vs_load(word);
+	} while (!vs_cas(word, old, vs_atomic_result(op, old)));
+	return old;
 }
 
 static void list_ranges(const struct vs_sge *remote, unsigned num_remote, struct iovec *out)

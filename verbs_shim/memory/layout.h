@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 7u
+#define VS_LAYOUT_VERSION 8u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -209,6 +209,9 @@ struct vs_port_shm {
 enum vs_tgt_exit { VS_TGT_DESTROY, VS_TGT_ORPHAN };
 enum vs_tgt_events { VS_EVENTS_ALL, VS_EVENTS_CREATOR };
 enum vs_bad_srqn { VS_SRQN_NAK4, VS_SRQN_NAK2, VS_SRQN_NAK1, VS_SRQN_DROP };
+
+/* What atomics exclude, as in enum ibv_atomic_cap: each other, or the CPUs' atomics on the same word as well. */
+enum vs_atomics { VS_ATOMICS_HCA, VS_ATOMICS_GLOB };
 
 /* Capabilities that can be taken away; bits of hidden_caps. */
 enum vs_cap { VS_CAP_XRC = 1, VS_CAP_APM = 2, VS_CAP_ATOMICS = 4, VS_CAP_SRQ_LIMIT = 8, VS_CAP_MODIFY_SRQ = 16, VS_CAP_OPEN_QP = 32 };
@@ -417,17 +420,27 @@ struct vs_hazard {
 	uint64_t pad[7];
 };
 
-/* A copy that a peer asks this process's engine to do, where it may not reach the memory itself. */
+/* What a peer asks this process's engine to do to its memory, where it may not reach that itself, or not by the CPU's atomics. */
+struct vs_ask {
+	uint32_t what; /* enum vs_ask_what */
+	uint32_t key;  /* of the MR that it is checked against */
+	uint64_t addr;
+	uint64_t compare_add, swap; /* of an atomic */
+	uint32_t length; /* of a copy */
+	uint32_t pad;
+};
+
+enum vs_ask_what { VS_ASK_READ /* addr -> stage */, VS_ASK_WRITE /* stage -> addr */, VS_ASK_ADD, VS_ASK_SWAP };
+
 struct vs_copy {
 	uint32_t state;  /* enum vs_copy_state */
 	uint32_t client; /* process id that claimed it */
-	uint32_t write;  /* 1: stage -> addr, 0: addr -> stage */
 	uint32_t result; /* errno */
-	uint64_t addr;
-	uint32_t length;
-	uint32_t key; /* the MR's key the copy is checked against */
-	uint64_t pad[4];
+	uint32_t pad;
+	struct vs_ask ask;
+	uint64_t old; /* what an atomic found */
 };
+static_assert(sizeof(struct vs_copy) == 64, "asking and answering is one cache line");
 
 enum vs_copy_state { VS_COPY_IDLE = 0, VS_COPY_CLAIMED, VS_COPY_ASKED, VS_COPY_DONE };
 
@@ -470,6 +483,7 @@ struct vs_segment {
 	uint32_t topology_subnets, topology_prefixes, topology_numa;
 	uint32_t topology_max_msg; /* longest message of any port */
 	uint32_t topology_roce;
+	uint32_t topology_atomics; /* enum vs_atomics */
 	uint32_t next_lid;
 	struct vs_knobs knobs;
 	struct vs_faults faults;
