@@ -105,13 +105,22 @@ static unsigned most_modules(void)
     return limit < 0 || limit > XRC_MAX_MODULES ? XRC_MAX_MODULES : (unsigned) limit;
 }
 
+/* What atomics exclude, in the words of the device attribute. */
+static const char *atomics_word(const mca_btl_base_module_t *btl)
+{
+    if (!(btl->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS)) {
+        return "none";
+    }
+    return btl->btl_atomic_flags & MCA_BTL_ATOMIC_SUPPORTS_GLOB ? "GLOB" : "HCA";
+}
+
 static void add_module(struct xrc_device *device, uint8_t port, uint8_t path_bits)
 {
     mca_btl_xrc_module_t *module = xrc_module_create(device, port, path_bits);
     if (NULL != module) {
         mca_btl_xrc_component.modules[mca_btl_xrc_component.nmodules++] = module;
-        XRC_VERBOSE(10, "using %s port %u, LID %u, inline up to %u bytes", device->name, port, module->addr.lid,
-                    module->max_inline);
+        XRC_VERBOSE(10, "using %s port %u, LID %u, inline up to %u bytes, atomics: %s", device->name, port,
+                    module->addr.lid, module->max_inline, atomics_word(&module->super));
     }
 }
 
