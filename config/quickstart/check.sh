@@ -71,7 +71,10 @@ beside() {
     local name=$1
     shift
     say "  beside the others: $name"
+    rm -f "$LOGS/$name.status"
     (
+        # Its number may serve for another child before anybody waits for it, and then bash has forgotten how it ended.
+        trap 'echo "$?" >"$LOGS/$name.status"' EXIT
         results_begin "$XRC_RESULTS.$name"
         "$@"
     ) >"$LOGS/$name.log" 2>&1 &
@@ -91,13 +94,14 @@ beside_scripts() {
 beside_end() {
     local i name file status
     for i in "${!beside_names[@]}"; do
-        name=${beside_names[i]} status=0
-        wait "${beside_pids[i]}" || status=$?
+        name=${beside_names[i]}
+        wait "${beside_pids[i]}" 2>/dev/null || true
+        status=$(cat "$LOGS/$name.status" 2>/dev/null) || status="unknown"
         cat "$LOGS/$name.log"
         for file in "" .why; do
             cat "$XRC_RESULTS.$name$file" >>"$XRC_RESULTS$file"
         done
-        if [ "$status" -ne 0 ]; then
+        if [ "$status" != 0 ]; then
             say "  FAILED with status $status before its end"
             result fail "$name: ended with status $status"
         fi
