@@ -94,3 +94,18 @@ layouts() {
 pair_layouts() {
     echo 2 2x1
 }
+
+# until_said PATTERN COMMAND...: COMMAND leaves in job.log what a job printed, and a line of it must match. Debian's mpirun 4.1.4 now and then
+# loses a rank's help message, and admits it: then again.
+until_said() {
+    local pattern=$1 try
+    shift
+    for try in $(seq 20); do
+        "$@"
+        if grep -qE -- "$pattern" job.log; then return 0; fi
+        grep -q 'ORTE_ERROR_LOG.*show_help' job.log || break
+        say "message lost by mpirun, try $try"
+    done
+    cat job.log
+    fail "nobody said so"
+}
