@@ -118,5 +118,8 @@ until_said() {
         if [ "$said" -ge "$least" ] || ! mpirun_lost_a_message; then break; fi
         say "message lost by mpirun, try $try"
     done
-    [ "$said" -ge "$least" ] && [ "$said" -le "$most" ] || { cat "$job_log"; fail "said $said times: $pattern"; }
+    if [ "$said" -lt "$least" ] || [ "$said" -gt "$most" ]; then
+        cat "$job_log"
+        fail "said $said times: $pattern"
+    fi
 }
