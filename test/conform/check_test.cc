@@ -111,6 +111,15 @@ TEST_F(Check, References)
 {
     plant(seg_->first<vs_mr_shm>(VS_MR).pd, 0x123456u, "no pd 00123456");
     plant(seg_->first<vs_srq_shm>(VS_SRQ).cq, 0x123456u, "no cq 00123456");
+    {
+        Qp ud = make_qp(IBV_QPT_UD, objects_->n.pd, objects_->n.cq);
+        union ibv_gid gid = {};
+        gid.raw[0] = 0xff;
+        gid.raw[15] = 1;
+        ASSERT_EQ(ibv_attach_mcast(ud, &gid, 0xc001), 0);
+        plant(seg_->first<vs_mcast_shm>(VS_MCAST).qp, 0x123456u, "no qp 00123456");
+        ASSERT_EQ(ibv_detach_mcast(ud, &gid, 0xc001), 0);
+    }
     plant(seg_->first<vs_srq_shm>(VS_SRQ).xrcd, 0x123456u, "no xrcd 00123456");
     plant(seg_->first<vs_srq_shm>(VS_SRQ).xrcd_ref, 0x123456u, "no xrcd handle 00123456");
     // Of handles only those that keep nothing: what is kept by a spoilt one would be reclaimed when the tool leaves.
@@ -123,6 +132,7 @@ TEST_F(Check, References)
         }
         plant(qp->pd, 0x123456u, "no pd 00123456");
         plant(qp->send_cq, 0x123456u, "no send cq 00123456");
+        plant(qp->recv_cq, 0x123456u, "no recv cq 00123456");
         plant(qp->srq, 0x123456u, "no srq 00123456");
     }
 }
@@ -169,7 +179,14 @@ TEST_F(Check, Queues)
     auto *e = reinterpret_cast<vs_cqe *>(seg_->pages(cq.s));
     plant(e[5].word, (uint64_t)6 << 16, "entry 5 is torn");
     plant(e[5].word, UINT64_C(1) << 62 | 5 << 16 | 0x3333, "entry 5 is held by a dead process");
+    auto &proc = seg_->first<vs_proc_shm>(VS_PROC); // this program: the tool comes after it
+    plant(proc.events.entries, 1024u, "its event ring has another length");
+    plant(proc.event[9].word, (uint64_t)10 << 16, "process slot 0: entry 9 is torn");
+    plant(proc.event[9].word, UINT64_C(1) << 62 | 9 << 16 | 0x3333, "process slot 0: entry 9 is held by a dead process");
+    plant(proc.copy.client, 0x00700007u, "it copies for 00700007, which is gone");
     auto &srq = seg_->first<vs_srq_shm>(VS_SRQ);
+    char *pool = seg_->pages(srq.s) + (srq.rq.ring_entries * sizeof(uint64_t) + 63) / 64 * 64;
+    plant(reinterpret_cast<vs_wqe *>(pool + 3 * srq.rq.wqe_stride)->word, UINT64_C(2) << 62 | 0x3333, "WQE 3 is held by a dead process");
     plant(srq.rq.ring_entries, 7u, "its receive queue does not fit its pages");
     plant(srq.rq.wqe_stride, 8u, "its receive queue does not fit its pages");
     for (vs_qp_shm *qp : seg_->live<vs_qp_shm>(VS_QP))

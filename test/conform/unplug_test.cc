@@ -384,6 +384,7 @@ void target(const Link &link)
         expect_silence(xrc.srq_cq);
         expect_silence(n.cq);
         EXPECT_EQ(ud.destroy(), 0) << "a member of a group that can be left no more";
+        check_fabric();
     }
     link.put('d');
 }

@@ -62,6 +62,16 @@ int vs_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	return found ? 0 : EINVAL;
 }
 
+void vs_mcast_leave(uint32_t qpn)
+{
+	struct vs_mcast_shm *m;
+	uint32_t index;
+
+	vs_for_each_live (VS_MCAST, index, m)
+		if (m->qp == qpn)
+			vs_slot_free(VS_MCAST, index);
+}
+
 bool vs_mcast_member(uint32_t qpn)
 {
 	struct vs_mcast_shm *m;

@@ -247,8 +247,10 @@ int vs_destroy_qp(struct ibv_qp *ibqp)
 		return vs_destroy_tgt_handle(qp);
 	vs_control_lock();
 	busy = vs_mcast_member(qp->id) && !vs_qp_lost(qp); /* which may not be detached any more */
-	if (!busy)
+	if (!busy) {
+		vs_mcast_leave(qp->id);
 		vs_slot_retire(VS_QP, index);
+	}
 	vs_control_unlock();
 	if (busy)
 		return EBUSY;

@@ -92,6 +92,7 @@ static bool check_references(void)
 	struct vs_xrcd_shm *xrcd;
 	struct vs_qp_shm *qp;
 	struct vs_srq_shm *srq;
+	struct vs_mcast_shm *member;
 	struct vs_mr_shm *mr;
 	uint32_t i;
 
@@ -109,6 +110,9 @@ static bool check_references(void)
 			return false;
 	vs_for_each_live (VS_XRCD_REF, i, xref)
 		if (!refers("xrcd handle", i, "xrcd", VS_XRCD, xref->xrcd))
+			return false;
+	vs_for_each_live (VS_MCAST, i, member)
+		if (!refers("multicast member", i, "qp", VS_QP, member->qp))
 			return false;
 	vs_for_each_live (VS_XRCD, i, xrcd)
 		if (!vs_xrcd_in_use(vs_slot_id(VS_XRCD, i)))
@@ -160,22 +164,40 @@ static bool holder_lives(uint64_t word)
 	return proc && vs_slot_state(proc) == VS_LIVE;
 }
 
-static bool check_ring(const struct vs_slot *slot, const struct vs_ring *ring, const char *what, uint32_t i)
+static bool check_entry(uint64_t word, uint32_t k, uint32_t entries, const char *what, uint32_t i)
+{
+	if ((vs_word_pos(word) & (entries - 1)) != k || vs_word_kind(word) > VS_RING_FULL)
+		return fail("%s slot %u: entry %u is torn", what, i, k);
+	if (vs_word_kind(word) == VS_RING_CLAIMED && !holder_lives(word))
+		return fail("%s slot %u: entry %u is held by a dead process", what, i, k);
+	return true;
+}
+
+static bool check_cq(const struct vs_cq_shm *cq, uint32_t i)
 {
 	uint64_t bytes = 0;
-	const struct vs_cqe *e = vs_extent(slot, &bytes);
+	const struct vs_cqe *e = vs_extent(&cq->s, &bytes);
+	uint32_t n = vs_load(&cq->ring.entries);
 
-	if (!e || ring->entries == 0 || (ring->entries & (ring->entries - 1)) || ring->entries > bytes / sizeof(*e))
-		return fail("%s slot %u: its ring does not fit its pages", what, i);
-	for (uint32_t k = 0; k < ring->entries; k++) {
-		uint64_t word = vs_load(&e[k].word);
-
-		if ((vs_word_pos(word) & (ring->entries - 1)) != k || vs_word_kind(word) > VS_RING_FULL)
-			return fail("%s slot %u: entry %u is torn", what, i, k);
-		if (vs_word_kind(word) == VS_RING_CLAIMED && !holder_lives(word))
-			return fail("%s slot %u: entry %u is held by a dead process", what, i, k);
-	}
+	if (!e || n == 0 || (n & (n - 1)) || n > bytes / sizeof(*e))
+		return fail("cq slot %u: its ring does not fit its pages", i);
+	for (uint32_t k = 0; k < n; k++)
+		if (!check_entry(vs_load(&e[k].word), k, n, "cq", i))
+			return false;
 	return true;
+}
+
+/* Its events, and whom its engine works for. */
+static bool check_process(const struct vs_proc_shm *proc, uint32_t i)
+{
+	uint32_t client = vs_load(&proc->copy.client);
+
+	if (vs_load(&proc->events.entries) != VS_EVENTS)
+		return fail("process slot %u: its event ring has another length", i);
+	for (uint32_t k = 0; k < VS_EVENTS; k++)
+		if (!check_entry(vs_load(&proc->event[k].word), k, VS_EVENTS, "process", i))
+			return false;
+	return !client || vs_process(client) || fail("process slot %u: it copies for %08x, which is gone", i, client);
 }
 
 static bool check_rq(struct vs_slot *slot, struct vs_rq *rq, const char *what, uint32_t i)
@@ -189,9 +211,8 @@ static bool check_rq(struct vs_slot *slot, struct vs_rq *rq, const char *what, u
 	for (uint32_t k = 0; k < view.pool_entries; k++) {
 		uint64_t word = vs_load(&vs_rq_wqe(&view, k)->word);
 
-		(void)word;
-		if (vs_word_kind(word) == VS_WQE_RETURNED && !vs_process(slot->owner))
-			return fail("%s slot %u: WQE %u came back to a dead process", what, i, k);
+		if (vs_word_kind(word) == VS_WQE_TAKEN && !holder_lives(word))
+			return fail("%s slot %u: WQE %u is held by a dead process", what, i, k);
 	}
 	return true;
 }
@@ -201,10 +222,14 @@ static bool check_queues(void)
 	struct vs_cq_shm *cq;
 	struct vs_srq_shm *srq;
 	struct vs_qp_shm *qp;
+	struct vs_proc_shm *proc;
 	uint32_t i;
 
+	vs_for_each_live (VS_PROC, i, proc)
+		if (!check_process(proc, i))
+			return false;
 	vs_for_each_live (VS_CQ, i, cq)
-		if (!vs_load(&cq->resizing) && !check_ring(&cq->s, &cq->ring, "cq", i))
+		if (!vs_load(&cq->resizing) && !check_cq(cq, i))
 			return false;
 	vs_for_each_live (VS_SRQ, i, srq)
 		if (!check_rq(&srq->s, &srq->rq, "srq", i))
