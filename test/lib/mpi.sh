@@ -36,6 +36,14 @@ xrc() {
     mpi "$layout" --mca pml ob1 --mca btl "${XRC_TEST_BTL:-xrc,self}" "$@"
 }
 
+# The BTL that carries what stays on a node where it is not xrc.
+shared_memory() {
+    case $(mpirun --version | head -n 1) in
+        *' 4.'*) echo vader ;;
+        *) echo sm ;;
+    esac
+}
+
 # "4 ranks on this host", "2x2 ranks on 2 hosts"
 layout_name() {
     case $1 in
