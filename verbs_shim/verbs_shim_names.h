@@ -72,9 +72,9 @@
 #define ibv_event_type_str vshim_event_type_str
 #define ibv_wc_status_str vshim_wc_status_str
 #define ibv_rate_to_mult vshim_rate_to_mult
-#define ibv_mult_to_ibv_rate vshim_mult_to_ibv_rate
+#define mult_to_ibv_rate vshim_mult_to_ibv_rate
 #define ibv_rate_to_mbps vshim_rate_to_mbps
-#define ibv_mbps_to_ibv_rate vshim_mbps_to_ibv_rate
+#define mbps_to_ibv_rate vshim_mbps_to_ibv_rate
 #define _ibv_query_gid_ex _vshim_query_gid_ex
 #define _ibv_query_gid_table _vshim_query_gid_table
 

@@ -359,6 +359,6 @@ FORWARD(const char *, unknown, port_state_str, "1.1", (enum ibv_port_state state
 FORWARD(const char *, unknown, event_type_str, "1.1", (enum ibv_event_type event), (event), false, NULL)
 FORWARD(const char *, unknown, wc_status_str, "1.1", (enum ibv_wc_status status), (status), false, NULL)
 FORWARD(int, -1, rate_to_mult, "1.0", (enum ibv_rate rate), (rate), false, 0)
-FORWARD(enum ibv_rate, IBV_RATE_MAX, mult_to_ibv_rate, "1.0", (int mult), (mult), false, IBV_RATE_MAX)
+FORWARD_AS(enum ibv_rate, IBV_RATE_MAX, vshim_mult_to_ibv_rate, mult_to_ibv_rate, "IBVERBS_1.0", (int mult), (mult), false, IBV_RATE_MAX)
 FORWARD(int, -1, rate_to_mbps, "1.1", (enum ibv_rate rate), (rate), false, 0)
-FORWARD(enum ibv_rate, IBV_RATE_MAX, mbps_to_ibv_rate, "1.1", (int mbps), (mbps), false, IBV_RATE_MAX)
+FORWARD_AS(enum ibv_rate, IBV_RATE_MAX, vshim_mbps_to_ibv_rate, mbps_to_ibv_rate, "IBVERBS_1.1", (int mbps), (mbps), false, IBV_RATE_MAX)
