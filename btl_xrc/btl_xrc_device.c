@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,6 +27,22 @@ static int list_devices(enum vshim_devices which, struct ibv_device ***list, int
     return NULL != *list ? 0 : errno;
 }
 
+/* Whether libibverbs has a driver for it or not. */
+static bool kernel_has_device(void)
+{
+    bool found = false;
+    DIR *dir = opendir("/sys/class/infiniband");
+    const struct dirent *entry;
+    while (NULL != dir && !found && NULL != (entry = readdir(dir))) {
+        found = '.' != entry->d_name[0];
+    }
+    if (NULL != dir) {
+        closedir(dir);
+    }
+    return found;
+}
+
+/* The software HCA is for hosts without any RDMA device: one that does not work is to be mended, not replaced by a slower one. */
 int xrc_device_find(struct ibv_device ***list, int *num)
 {
     if (XRC_SHIM_ALWAYS == PARAMS.shim) {
@@ -33,7 +50,7 @@ int xrc_device_find(struct ibv_device ***list, int *num)
     }
     int rc = list_devices(VSHIM_DEVICES_REAL, list, num);
     bool none = 0 != rc || 0 == *num;
-    if (!none || XRC_SHIM_NEVER == PARAMS.shim || !xrc_params_named()) {
+    if (!none || XRC_SHIM_NEVER == PARAMS.shim || !xrc_params_named() || kernel_has_device()) {
         return rc;
     }
     if (0 == rc) {

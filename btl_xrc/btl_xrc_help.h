@@ -19,7 +19,8 @@ static const struct {
      "\n"
      "It needs an HCA that has XRC (mlx4, mlx5, hns) with an active port; see\n"
      "ibv_devinfo -v. On a host without any RDMA device it uses the software\n"
-     "HCA, unless btl_xrc_shim is \"never\"."},
+     "HCA, unless btl_xrc_shim is \"never\". A device that only the kernel knows\n"
+     "(/sys/class/infiniband) is one, too: xrc_doctor tells what it needs."},
     {"bad receive_queues",
      "The parameter btl_xrc_receive_queues cannot be used:\n"
      "\n"
