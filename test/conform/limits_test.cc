@@ -173,10 +173,46 @@ TEST_F(Limits, OutOfDescriptors)
         post_recv(pair.srq, 1, {n.sge(0, 64)});
         EXPECT_EQ(outcome(pair.ini, Send(IBV_WR_SEND, {n.sge(64, 32)}).to_srq(pair.srqn)), IBV_WC_SUCCESS);
         need(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
-        Channel again(ibv_create_comp_channel(n.ctx));
-        EXPECT_NE((ibv_comp_channel *) again, nullptr);
+        {
+            Channel again(ibv_create_comp_channel(n.ctx));
+            EXPECT_NE((ibv_comp_channel *) again, nullptr);
+        }
+        need(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit"); // and so it leaves
     });
     EXPECT_EQ(child.wait(), 0);
+}
+
+// A process that has none left when it first asks for devices, and with each number more, until there are enough.
+TEST_F(Limits, OutOfDescriptorsFromTheStart)
+{
+    bool worked = false;
+    for (rlim_t spare = 0; !worked && spare < 32; spare++) {
+        Child child([spare](const Link &link) {
+            int next = dup(0); // the lowest that is free
+            close(next);
+            rlimit limit = {(rlim_t) next + spare, (rlim_t) next + 32};
+            need(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+            int devices = 0;
+            errno = 0;
+            ibv_device **list = ibv_get_device_list(&devices);
+            ibv_context *c = list && devices ? ibv_open_device(list[0]) : nullptr;
+            int err = errno;
+            if (!c) {
+                EXPECT_TRUE(err == EMFILE || (list && !devices)) << strerror(err);
+            }
+            if (c) {
+                EXPECT_EQ(ibv_close_device(c), 0);
+            }
+            if (list)
+                ibv_free_device_list(list);
+            link.put<bool>(c != nullptr);
+        });
+        worked = child.link().get<bool>();
+        EXPECT_EQ(child.wait(), 0) << "with " << spare << " descriptors";
+        struct stat st;
+        EXPECT_NE(stat(fabric_dir().c_str(), &st), 0) << "files of the fabric are left, with " << spare << " descriptors";
+    }
+    EXPECT_TRUE(worked);
 }
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -17,6 +17,7 @@ struct vs_places vs_places;
 
 static int dir_fd = -1;
 static int seg_fd = -1;
+static int spare_fd = -1; /* for leaving when all others are in use */
 
 #define SEGMENT_NAME "segment"
 #define LOCK_NAME "lock"
@@ -56,14 +57,20 @@ void vs_segment_unlink(const char *name)
 static int open_dir(bool create)
 {
 	char path[4096];
+	bool made;
 	int err;
 
 	fabric_path(path, sizeof(path));
-	if (create && mkdir(path, 0700) && errno != EEXIST)
+	made = create && !mkdir(path, 0700);
+	if (create && !made && errno != EEXIST)
 		return errno;
 	dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (dir_fd < 0)
-		return create && errno == ENOENT ? ESTALE : errno; /* the last to leave removed it in between */
+	if (dir_fd < 0) {
+		err = create && errno == ENOENT ? ESTALE : errno; /* the last to leave removed it in between */
+		if (made)
+			rmdir(path);
+		return err;
+	}
 	err = check_private(dir_fd, S_IFDIR);
 	if (err) {
 		close(dir_fd);
@@ -77,6 +84,13 @@ static void close_dir(void)
 	if (dir_fd >= 0)
 		close(dir_fd);
 	dir_fd = -1;
+}
+
+static void give_up_spare(void)
+{
+	if (spare_fd >= 0)
+		close(spare_fd);
+	spare_fd = -1;
 }
 
 bool vs_segment_dir_gone(void)
@@ -213,19 +227,34 @@ static int map_segment(void)
 	return 0;
 }
 
+/* Call visit with the name of each liveness file until it says true, and say so. Not by opendir(), which needs a descriptor: a process that
+ * has none left must not leave files behind. */
+static bool any_live_name(bool (*visit)(const char *name))
+{
+	char buf[4096] __attribute__((aligned(8)));
+	ssize_t n;
+
+	lseek(dir_fd, 0, SEEK_SET);
+	while ((n = getdents64(dir_fd, buf, sizeof(buf))) > 0)
+		for (char *at = buf; at < buf + n; at += ((struct dirent64 *)(void *)at)->d_reclen) {
+			const struct dirent64 *e = (struct dirent64 *)(void *)at;
+
+			if (!strncmp(e->d_name, "live.", 5) && visit(e->d_name))
+				return true;
+		}
+	return false;
+}
+
+static bool remove_live_name(const char *name)
+{
+	vs_segment_unlink(name);
+	return false;
+}
+
 static void remove_files(bool all)
 {
-	DIR *dir = fdopendir(dup(dir_fd));
-	struct dirent *e;
-
 	vs_segment_unlink(SEGMENT_NAME);
-	if (!dir)
-		return;
-	rewinddir(dir);
-	while ((e = readdir(dir)) != NULL)
-		if (!strncmp(e->d_name, "live.", 5))
-			vs_segment_unlink(e->d_name);
-	closedir(dir);
+	any_live_name(remove_live_name);
 	if (all)
 		vs_segment_unlink(LOCK_NAME);
 }
@@ -274,20 +303,14 @@ static int open_existing(void)
 }
 
 /* Is any process of an unreadable segment alive? Asked of the liveness files, whose meaning no layout changes. */
+static bool live_name_is_locked(const char *name)
+{
+	return vs_process_alive((uint32_t)strtoul(name + 5, NULL, 16));
+}
+
 static bool any_live_file(void)
 {
-	DIR *dir = fdopendir(dup(dir_fd));
-	struct dirent *e;
-	bool live = false;
-
-	if (!dir)
-		return true;
-	rewinddir(dir);
-	while (!live && (e = readdir(dir)) != NULL)
-		if (!strncmp(e->d_name, "live.", 5))
-			live = vs_process_alive((uint32_t)strtoul(e->d_name + 5, NULL, 16));
-	closedir(dir);
-	return live;
+	return any_live_name(live_name_is_locked);
 }
 
 static int open_or_create(bool create)
@@ -351,7 +374,11 @@ static int attach(bool create)
 			err = attach_locked(create);
 			if (err)
 				tidy_up(err);
+			else
+				spare_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
 			close(lock_fd);
+		} else if (err != EPERM) {
+			remove_dir(); /* unless somebody has come in between */
 		}
 		if (err)
 			close_dir();
@@ -374,6 +401,7 @@ void vs_segment_leave(void)
 	int lock_fd = -1;
 	bool last;
 
+	give_up_spare();
 	while (lock_dir(&lock_fd) == ESTALE && !vs_segment_dir_gone()) {
 	}
 	vs_control_lock();
@@ -408,6 +436,7 @@ void vs_segment_forget(void)
 	vs_seg = NULL;
 	close(seg_fd);
 	seg_fd = -1;
+	give_up_spare();
 	close_dir();
 }
 
