@@ -101,6 +101,15 @@ class Apm : public vt::Test, public ::testing::WithParamInterface<Shape>
         ASSERT_EQ(mig_of(one_), IBV_MIG_ARMED);
         ASSERT_EQ(mig_of(two_), IBV_MIG_ARMED);
     }
+    int load_in_partition(ibv_qp *qp, uint16_t pkey_index, uint8_t timeout = 8)
+    {
+        ibv_qp_attr a = {};
+        a.qp_state = IBV_QPS_RTS;
+        a.path_mig_state = IBV_MIG_REARM;
+        set_alternate(&a, way_[1], timeout);
+        a.alt_pkey_index = pkey_index;
+        return ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+    }
     void expect_events(ibv_event_type type, const ibv_qp *of, int n)
     {
         events_->expect(type, of, n);
@@ -363,6 +372,43 @@ TEST_P(Apm, ExhaustedRetriesMigrate)
     EXPECT_EQ(qp_counter(one_->qp_num, "retries"), 2);
     EXPECT_EQ(send(), IBV_WC_SUCCESS);
     EXPECT_EQ(delivered(), 1);
+}
+
+TEST_P(Apm, TheAlternatesPkeyAndTimeoutBecomeThePrimarys)
+{
+    order("pkey all 1 0x8123");
+    for (ibv_qp *qp : {(ibv_qp *)one_, (ibv_qp *)two_})
+        ASSERT_EQ(load_in_partition(qp, 1, 9), 0);
+    ASSERT_EQ(send(), IBV_WC_SUCCESS);
+    ASSERT_EQ(delivered(), 1);
+    order("drop packet times 2");
+    EXPECT_EQ(send(), IBV_WC_SUCCESS);
+    EXPECT_EQ(delivered(), 1);
+    for (ibv_qp *qp : {(ibv_qp *)one_, (ibv_qp *)two_}) {
+        ibv_qp_attr a;
+        ibv_qp_init_attr init;
+        ASSERT_EQ(ibv_query_qp(qp, &a, IBV_QP_PKEY_INDEX | IBV_QP_TIMEOUT | IBV_QP_PATH_MIG_STATE, &init), 0);
+        EXPECT_EQ(a.path_mig_state, IBV_MIG_MIGRATED);
+        EXPECT_EQ(a.pkey_index, 1);
+        EXPECT_EQ(a.timeout, 9);
+    }
+}
+
+// The responder's alternate is in another partition than the packets that ask it to migrate.
+TEST_P(Apm, AnAlternateInAnotherPartitionIsNotFollowed)
+{
+    order("pkey all 1 0x8123");
+    ASSERT_EQ(load_in_partition(one_, 1), 0);
+    ASSERT_EQ(load_in_partition(two_, 0), 0);
+    ASSERT_EQ(send(), IBV_WC_SUCCESS);
+    ASSERT_EQ(delivered(), 1);
+    ASSERT_EQ(mig_of(two_), IBV_MIG_ARMED);
+    ASSERT_EQ(migrate_to(one_, IBV_MIG_MIGRATED), 0);
+    EXPECT_EQ(send(), IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(delivered(), 0);
+    EXPECT_EQ(mig_of(two_), IBV_MIG_ARMED);
+    EXPECT_GE(events_->count(IBV_EVENT_PATH_MIG_ERR, two_), 1);
+    EXPECT_EQ(events_->count(IBV_EVENT_PATH_MIG, two_), 0);
 }
 
 TEST_P(Apm, ALostAnswerMigratesAndDeliversOnce)

@@ -345,44 +345,75 @@ class Knobs : public Refusals
 {
 };
 
+// However the last process with a handle ends, or if it only closes the device.
 TEST_F(Knobs, TgtExit)
 {
+    enum End { KILLED, EXIT, CLOSE };
     for (const char *value : {"destroy", "orphan"})
-        for (bool killed : {false, true}) {
+        for (End end : {KILLED, EXIT, CLOSE}) {
             TempFile file;
             int fd = file.fd();
-            Child maker([fd](const Link &link) {
-                link.get<char>();
+            Child maker([fd, end](const Link &link) {
+                Address ini = link.get<Address>();
                 Context c = open_device();
                 Xrcd x = make_xrcd(c, fd);
                 Qp tgt = make_tgt(x);
+                Path p;
+                p.lid = ini.lid;
+                p.qpn = ini.qpn;
+                bring_up(tgt, p);
                 link.put(tgt->qp_num);
                 link.get<char>();
+                if (end == CLOSE) {
+                    EXPECT_EQ(c.destroy(), 0);
+                    link.meet();
+                    link.get<char>();
+                }
                 _exit(0); // holding everything
             });
             bool lives = std::string(value) == "orphan";
             Node n;
+            Qp ini = make_qp(IBV_QPT_XRC_SEND, n.pd, n.cq);
             order(std::string("set tgt_exit=") + value);
-            maker.link().put('g');
-            uint32_t qpn = maker.link().get<uint32_t>();
-            if (killed) {
+            maker.link().put(Address{n.lid, ini->qp_num, 0, 0, 0});
+            Path p;
+            p.lid = n.lid;
+            p.qpn = maker.link().get<uint32_t>();
+            p.rnr = 0;
+            if (end == KILLED)
                 maker.kill();
-            } else {
+            else
                 maker.link().put('e');
+            if (end == EXIT) {
                 EXPECT_EQ(maker.wait(), 0);
             }
+            if (end == CLOSE)
+                maker.link().meet();
             check_fabric();
+            bring_up(ini, p);
             Xrcd x(try_open_xrcd(n.ctx, fd, 0));
             EXPECT_EQ((bool)x, lives) << "the domain stays listed as long as the QP";
-            if (!lives)
-                continue;
-            {
-                Qp tgt = open_tgt(x, qpn);
-                EXPECT_TRUE(tgt) << "without a handle anywhere, it can still be opened";
-                EXPECT_EQ(ibv_close_xrcd(x), EBUSY);
-                check_fabric();
-            } // destroying the last handle explicitly destroys it, in all kernels
-            EXPECT_FALSE(open_tgt(x, qpn));
+            if (lives) {
+                Srq srq = make_xrc_srq(n.pd, x, n.cq);
+                ASSERT_EQ(post_recv(srq, 5, {n.sge(0, 8)}), 0);
+                Send s(IBV_WR_SEND, {n.sge(64, 8)});
+                ASSERT_EQ(s.to_srq(srq_num(srq)).post(ini), 0);
+                for (int i = 0; i < 2; i++)
+                    EXPECT_EQ(next_wc(n.cq).status, IBV_WC_SUCCESS) << "it goes on receiving";
+                {
+                    Qp tgt = open_tgt(x, p.qpn);
+                    EXPECT_TRUE(tgt) << "without a handle anywhere, it can still be opened";
+                    EXPECT_EQ(ibv_close_xrcd(x), EBUSY);
+                    check_fabric();
+                } // destroying the last handle explicitly destroys it, in all kernels
+                EXPECT_FALSE(open_tgt(x, p.qpn));
+            } else {
+                EXPECT_EQ(outcome(ini, Send(IBV_WR_SEND)), IBV_WC_RETRY_EXC_ERR);
+            }
+            if (end == CLOSE) {
+                maker.link().put('x');
+                EXPECT_EQ(maker.wait(), 0);
+            }
             check_fabric();
         }
 }

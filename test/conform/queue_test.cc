@@ -560,45 +560,6 @@ TEST_F(QueueTest, TheSrqLimitFiresOnceAndReadsZeroUntilArmedAgain)
 
 // ---- acknowledgements ----
 
-// Destroying waits for acknowledgements of events already read, and takes unread ones along.
-TEST_F(QueueTest, DestroyWaitsForAcknowledgementsOfReadEvents)
-{
-    Node n;
-    Srq srq = make_srq(n.pd);
-    RcPair p(n, n, {}, caps(), srq);
-    ASSERT_EQ(to_state(p.b, IBV_QPS_ERR), 0);
-    ibv_async_event e = next_event(n.ctx);
-    std::atomic<bool> destroyed{false};
-    std::thread destroyer([&] {
-        EXPECT_EQ(p.b.destroy(), 0);
-        destroyed = true;
-    });
-    for (int i = 0; i < 10000; i++) {
-        ASSERT_FALSE(destroyed) << "not before the acknowledgement";
-        sched_yield();
-    }
-    ibv_ack_async_event(&e);
-    destroyer.join();
-    EXPECT_TRUE(destroyed);
-}
-
-TEST_F(QueueTest, UnreadEventsGoWithTheObject)
-{
-    Node n;
-    Srq srq = make_srq(n.pd);
-    nonblocking(n.ctx->async_fd);
-    {
-        RcPair p(n, n, {}, caps(), srq);
-        ASSERT_EQ(to_state(p.b, IBV_QPS_ERR), 0);
-        pollfd fd = {n.ctx->async_fd, POLLIN, 0};
-        ASSERT_EQ(poll(&fd, 1, -1), 1);
-    }
-    EXPECT_FALSE(readable(n.ctx->async_fd));
-    ibv_async_event e;
-    EXPECT_EQ(ibv_get_async_event(n.ctx, &e), -1);
-    EXPECT_EQ(errno, EAGAIN);
-}
-
 TEST_F(QueueTest, DestroyingACqWaitsForItsCompletionEvents)
 {
     EventPair p;
