@@ -72,6 +72,8 @@ int vshim_hosts(int argc, char **argv)
 	printf("-np %d --host ", hosts * ranks);
 	for (int i = 0; i < hosts; i++)
 		printf("%sh%d:%d", i ? "," : "", i, ranks);
+	/* All hosts have the same cores, and each would bind its first rank to the first one. */
+	printf(" --bind-to none");
 	/* The ranks stay on this machine; the launcher's own messages need no other interface than lo. */
 	if (major >= 5)
 		printf(" --prtemca plm_ssh_agent %s --prtemca if_include lo\n", agent);
