@@ -24,7 +24,7 @@ mpi() {
     esac
     if [ "$(id -u)" -ne 0 ] && [ "$layout" != "${layout#*x}" ]; then
         # A UTS namespace a host needs CAP_SYS_ADMIN; all hosts share one user namespace.
-        outer=(unshare -r --uts env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+        outer=(unshare -r --uts)
     fi
     timeout -k 10 "${MPI_TIMEOUT:-300}" "${outer[@]}" "${MPI_PREFIX[@]}" mpirun "${where[@]}" "$@"
 }

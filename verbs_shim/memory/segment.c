@@ -22,6 +22,22 @@ static int spare_fd = -1; /* for leaving when all others are in use */
 #define SEGMENT_NAME "segment"
 #define LOCK_NAME "lock"
 
+/* This user's number outside, for whom `unshare -r` has made root: the same user's programs inside and outside share a fabric. */
+static unsigned long outer_uid(void)
+{
+	unsigned long uid = geteuid(), inside, outside, count;
+	FILE *map = fopen("/proc/self/uid_map", "re");
+
+	while (map && fscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3)
+		if (uid >= inside && uid - inside < count) {
+			uid = outside + (uid - inside);
+			break;
+		}
+	if (map)
+		fclose(map);
+	return uid;
+}
+
 static void fabric_path(char *buf, size_t size)
 {
 	const char *env = getenv("VERBS_SHIM_FABRIC");
@@ -29,7 +45,7 @@ static void fabric_path(char *buf, size_t size)
 	if (env && env[0])
 		snprintf(buf, size, "%s", env);
 	else
-		snprintf(buf, size, "/dev/shm/verbs_shim.%u", (unsigned)geteuid());
+		snprintf(buf, size, "/dev/shm/verbs_shim.%lu", outer_uid());
 }
 
 /* Only files of our own that nobody else can open are trusted. */
