@@ -94,10 +94,15 @@ static int open_once(const char *path)
     if (fd < 0) {
         return -1;
     }
-    int n = set_lock(fd, F_SETLKW, F_RDLCK) == 0 ? links(fd) : -1;
+    int n = -1, err = EPERM;
+    if (set_lock(fd, F_SETLKW, F_RDLCK) == 0) {
+        n = links(fd);
+    } else {
+        err = errno;
+    }
     if (n != 1) {
         close(fd);
-        errno = EPERM;
+        errno = err;
         return n == 0 ? -2 : -1;
     }
     return fd;
