@@ -7,14 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "btl_xrc_conn_fsm.h"
 
 #define BOARD_MAGIC   0x4252584452414f42ull
 #define BOARD_VERSION 4u
@@ -79,6 +78,12 @@ static bool rank_byte_taken(int fd, uint32_t slot)
 
 /* ---- chains of TGT entries ---- */
 
+enum xrc_tgt_state xrc_board_state(const struct xrc_board_tgt *tgt)
+{
+    uint32_t state = tgt->state;
+    return state < XRC_TGT_STATES ? (enum xrc_tgt_state) state : XRC_TGT_NONE;
+}
+
 static uint32_t bucket_of(const struct xrc_tgt_key *key)
 {
     uint32_t h = key->name.vpid * 2654435761u ^ key->name.job * 40503u ^ key->module << 7 ^ key->port;
@@ -100,8 +105,7 @@ static void rebuild(struct layout *map)
     }
     for (uint32_t i = 0; i < map->used; ++i) {
         struct xrc_board_tgt *t = &map->tgt[i];
-        uint32_t *head =
-            t->state == XRC_TGT_NONE || t->state >= XRC_TGT_STATES ? &map->free : &map->bucket[bucket_of(&t->key)];
+        uint32_t *head = xrc_board_state(t) == XRC_TGT_NONE ? &map->free : &map->bucket[bucket_of(&t->key)];
         if (head == &map->free) {
             t->state = XRC_TGT_NONE;
         }
@@ -137,6 +141,7 @@ static int check_file(int fd, struct stat *st, struct xrc_board_error *error)
     if (fstat(fd, st) != 0) {
         return fault(error, XRC_BOARD_SYSTEM, errno);
     }
+    error->seen = true;
     error->uid = st->st_uid;
     error->mode = st->st_mode & 07777u;
     if (!S_ISREG(st->st_mode) || st->st_uid != geteuid() || (st->st_mode & 07177) != 0 || st->st_nlink > 1) {
@@ -180,12 +185,29 @@ static bool anybody_there(int fd, const struct layout *map)
 }
 
 /*
+ * A signal makes a file system give up and undo what it has done: one that comes again and again, as a profiler's does, must
+ * not get in at all. What cannot be kept out, a debugger say, means once more.
+ */
+static int allocate(int fd, off_t size)
+{
+    sigset_t all, old;
+    int err;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    do {
+        err = posix_fallocate(fd, 0, size);
+    } while (err == EINTR);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return err;
+}
+
+/*
  * Space first: the file must never be larger than what the file system has given, or a later touch is a SIGBUS. A
  * file left by a crash (no magic, or nobody alive in it) is made anew; its old uuid must not come back.
  */
 static int map_file(struct xrc_board *board, const struct stat *st, struct xrc_board_error *error)
 {
-    int err = posix_fallocate(board->fd, 0, sizeof(struct layout));
+    int err = allocate(board->fd, sizeof(struct layout));
     if (err != 0) {
         if (st->st_size == 0) {
             unlink(board->path);
@@ -437,7 +459,7 @@ struct xrc_board_tgt *xrc_board_tgt_find(struct xrc_board *board, const struct x
     uint32_t i = board->map->bucket[bucket_of(key)];
     for (uint32_t steps = 0; i != 0 && i <= XRC_BOARD_TGTS && steps < XRC_BOARD_TGTS; ++steps) {
         struct xrc_board_tgt *t = &board->map->tgt[i - 1];
-        if (t->state != XRC_TGT_NONE && same_key(&t->key, key)) {
+        if (xrc_board_state(t) != XRC_TGT_NONE && same_key(&t->key, key)) {
             return t;
         }
         i = t->next;
@@ -561,7 +583,7 @@ uint32_t xrc_board_tgt_count(struct xrc_board *board)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < board->map->used && i < XRC_BOARD_TGTS; ++i) {
-        n += board->map->tgt[i].state != XRC_TGT_NONE;
+        n += xrc_board_state(&board->map->tgt[i]) != XRC_TGT_NONE;
     }
     return n;
 }

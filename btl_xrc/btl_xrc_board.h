@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "btl_xrc_conn_fsm.h"
 #include "btl_xrc_wire.h"
 
 #ifdef __cplusplus
@@ -40,7 +41,8 @@ enum xrc_board_fault {
 /** What went wrong, for a message. */
 struct xrc_board_error {
     enum xrc_board_fault fault;
-    int err; /**< errno where there is one, else 0 */
+    int err;   /**< errno where there is one, else 0 */
+    bool seen; /**< the file could be looked at: it has ... */
     unsigned uid;
     unsigned mode;
 };
@@ -61,7 +63,7 @@ struct xrc_tgt_key {
 
 /** A TGT QP as listed. Read and written under the board's lock only. */
 struct xrc_board_tgt {
-    uint32_t state; /**< enum xrc_tgt_state */
+    uint32_t state; /**< see xrc_board_state() */
     uint32_t next;  /**< chain, index + 1 */
     struct xrc_tgt_key key;
     uint32_t generation;
@@ -73,7 +75,7 @@ struct xrc_board_tgt {
     struct xrc_port_addr ini_addr;      /**< where its initiator asked for it, and ... */
     struct xrc_ud_addr ini_ud;          /**< ... its wire-up queue there */
     uint32_t path_seq;                  /**< latest alternate that its initiator has asked for */
-    struct xrc_side ini_side;           /**< where its initiator's wire-up queue is, at that alternate's end if possible */
+    struct xrc_side ini_side; /**< where its initiator's wire-up queue is, at that alternate's end if possible */
 };
 
 /** Open or make the board at @a path and take a place on it. 0, or -1 with @a error filled in. */
@@ -120,6 +122,9 @@ struct xrc_board_tgt *xrc_board_tgt_add(struct xrc_board *board, const struct xr
 
 /** Take a TGT off the board. Lock held. */
 void xrc_board_tgt_remove(struct xrc_board *board, struct xrc_board_tgt *tgt);
+
+/** Its state, XRC_TGT_NONE also where the file says what no rank writes. Lock held. */
+enum xrc_tgt_state xrc_board_state(const struct xrc_board_tgt *tgt);
 
 /** The TGT at @a index, NULL when out of range. Lock held. */
 struct xrc_board_tgt *xrc_board_tgt_at(struct xrc_board *board, uint32_t index);

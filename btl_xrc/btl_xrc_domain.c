@@ -2,6 +2,7 @@
 /* The XRC domain of this job on this host and device: a file whose inode is its key and whose content is the board. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -94,8 +95,12 @@ static int join(struct xrc_device *device, const char *path)
     if (0 == xrc_board_join(path, &me, &device->board, &error)) {
         return OPAL_SUCCESS;
     }
+    char owner[48] = "-";
+    if (error.seen) {
+        snprintf(owner, sizeof(owner), "uid %u, mode %04o", error.uid, error.mode);
+    }
     xrc_show_help("bad domain file", path, opal_process_info.nodename, xrc_board_fault_text(error.fault),
-                  0 != error.err ? strerror(error.err) : "-", error.uid, error.mode);
+                  0 != error.err ? strerror(error.err) : "-", owner);
     return OPAL_ERROR;
 }
 

@@ -93,7 +93,7 @@ static const struct {
      "  Host:   %s\n"
      "  Fault:  %s\n"
      "  System: %s\n"
-     "  Owner:  uid %u, mode %04o\n"
+     "  Owner:  %s\n"
      "\n"
      "If it was left by another program, remove it. If the file system is\n"
      "full, make room, or set TMPDIR to another one."},

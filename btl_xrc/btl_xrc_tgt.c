@@ -241,8 +241,7 @@ static bool made(mca_btl_xrc_module_t *module, const struct xrc_msg *request, ui
     struct xrc_board *board = module->device->board;
     xrc_board_lock(board);
     struct xrc_board_tgt *entry = xrc_board_tgt_at(board, slot);
-    enum xrc_tgt_state now =
-        entry->maker == xrc_board_slot(board) + 1 ? (enum xrc_tgt_state) entry->state : XRC_TGT_NONE;
+    enum xrc_tgt_state now = entry->maker == xrc_board_slot(board) + 1 ? xrc_board_state(entry) : XRC_TGT_NONE;
     struct xrc_tgt_step step = xrc_tgt_next(now, XRC_TGT_EV_MADE);
     struct xrc_tgt *tgt = XRC_TGT_DO_ANSWER == step.action ? add_handle(module->device, qp, slot) : NULL;
     if (NULL == tgt) {
@@ -306,11 +305,11 @@ void xrc_tgt_request(mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
     xrc_board_lock(board);
     struct xrc_board_tgt *entry = xrc_board_tgt_find(board, &key);
     if (NULL != entry && xrc_board_orphaned(board, entry)
-        && XRC_TGT_DO_UNLIST == xrc_tgt_next((enum xrc_tgt_state) entry->state, XRC_TGT_EV_ORPHANED).action) {
+        && XRC_TGT_DO_UNLIST == xrc_tgt_next(xrc_board_state(entry), XRC_TGT_EV_ORPHANED).action) {
         xrc_board_tgt_remove(board, entry);
         entry = NULL;
     }
-    enum xrc_tgt_state state = NULL != entry ? (enum xrc_tgt_state) entry->state : XRC_TGT_NONE;
+    enum xrc_tgt_state state = NULL != entry ? xrc_board_state(entry) : XRC_TGT_NONE;
     enum xrc_tgt_event event =
         xrc_tgt_request_event(NULL != entry ? &(struct xrc_ini_id){entry->generation, entry->ini_qpn} : NULL,
                               (struct xrc_ini_id){msg->generation, msg->ini_qpn}, module->device->leaving);
@@ -345,7 +344,7 @@ void xrc_tgt_disconnect(mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
     xrc_board_lock(board);
     struct xrc_board_tgt *entry = xrc_board_tgt_find(board, &key);
     bool same = NULL != entry && entry->generation == msg->generation && entry->ini_qpn == msg->ini_qpn;
-    if (same && XRC_TGT_DO_RELEASE == xrc_tgt_next((enum xrc_tgt_state) entry->state, XRC_TGT_EV_DISCONNECT).action) {
+    if (same && XRC_TGT_DO_RELEASE == xrc_tgt_next(xrc_board_state(entry), XRC_TGT_EV_DISCONNECT).action) {
         release_listed(module, entry);
     } else {
         xrc_board_unlock(board);

@@ -15,9 +15,20 @@
 #include <string>
 #include <vector>
 
-#include "btl_xrc_conn_fsm.h"
+static int interruptions;
 
-namespace {
+// As the C library's, but for so many times that a signal comes.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t len)
+{
+    if (interruptions > 0) {
+        --interruptions;
+        return EINTR;
+    }
+    return fallocate(fd, 0, offset, len) == 0 ? 0 : errno;
+}
+
+namespace
+{
 
 const unsigned kWatchdogSeconds = 60;
 
@@ -36,8 +47,9 @@ xrc_tgt_key key(uint32_t vpid)
 }
 
 // Another rank: a process that does what it is told, a letter at a time, and answers each with a byte.
-class Rank {
-public:
+class Rank
+{
+  public:
     Rank(const std::string &path, uint32_t vpid)
     {
         EXPECT_EQ(pipe(to_), 0);
@@ -87,7 +99,7 @@ public:
         pid_ = 0;
     }
 
-private:
+  private:
     [[noreturn]] void serve(const std::string &path, uint32_t vpid)
     {
         xrc_board *board = nullptr;
@@ -137,8 +149,9 @@ private:
     pid_t pid_ = 0;
 };
 
-class Board : public ::testing::Test {
-protected:
+class Board : public ::testing::Test
+{
+  protected:
     void SetUp() override
     {
         alarm(kWatchdogSeconds);
@@ -232,6 +245,7 @@ TEST_F(Board, PlantedFilesAreRefused)
 {
     put(0, 0644);
     EXPECT_EQ(fault(), XRC_BOARD_PLANTED) << "open to others";
+    EXPECT_TRUE(error_.seen);
     EXPECT_EQ(error_.mode, 0644u);
     unlink(path_.c_str());
     put(0, 0700);
@@ -287,6 +301,14 @@ TEST_F(Board, WrongSizeAndVersionAreRefused)
     EXPECT_EQ(fault(), XRC_BOARD_OK) << "one that was never finished is made anew";
 }
 
+// A profiler's signals make some file systems give up.
+TEST_F(Board, SignalsDoNotDisturbIt)
+{
+    interruptions = 3;
+    EXPECT_EQ(fault(), XRC_BOARD_OK) << strerror(error_.err);
+    EXPECT_EQ(interruptions, 0);
+}
+
 TEST_F(Board, MissingDirectory)
 {
     const xrc_board_member me = member(0);
@@ -294,6 +316,7 @@ TEST_F(Board, MissingDirectory)
     EXPECT_EQ(xrc_board_join((dir_ + "/none/btl_xrc_dev0").c_str(), &me, &board, &error_), -1);
     EXPECT_EQ(error_.fault, XRC_BOARD_OPEN);
     EXPECT_EQ(error_.err, ENOENT);
+    EXPECT_FALSE(error_.seen) << "has neither owner nor mode";
     EXPECT_EQ(board, nullptr);
 }
 
@@ -519,6 +542,28 @@ TEST_F(Board, DeathInsideTheLockIsMended)
     xrc_board_leave(board);
 }
 
+// The file is memory that others write to: no state that it may have leads out of a table.
+TEST_F(Board, StatesThatNobodyWritesAreNone)
+{
+    xrc_board *board = join();
+    const xrc_tgt_key k = key(1);
+    xrc_board_lock(board);
+    xrc_board_tgt *t = xrc_board_tgt_add(board, &k);
+    ASSERT_NE(t, nullptr);
+    EXPECT_EQ(xrc_board_state(t), XRC_TGT_MAKING);
+    for (uint32_t state : {static_cast<uint32_t>(XRC_TGT_STATES), 0x80000000u, UINT32_MAX}) {
+        t->state = state;
+        EXPECT_EQ(xrc_board_state(t), XRC_TGT_NONE) << state;
+        EXPECT_EQ(xrc_board_tgt_find(board, &k), nullptr) << state;
+        EXPECT_EQ(xrc_board_tgt_count(board), 0u) << state;
+    }
+    xrc_board_tgt *again = xrc_board_tgt_add(board, &k);
+    ASSERT_NE(again, nullptr);
+    EXPECT_EQ(xrc_board_tgt_find(board, &k), again);
+    xrc_board_unlock(board);
+    EXPECT_TRUE(xrc_board_leave(board));
+}
+
 TEST_F(Board, FillsEmptiesAndFillsAgain)
 {
     xrc_board *board = join();
@@ -585,4 +630,4 @@ TEST(BoardTexts, AreThere)
     }
 }
 
-}  // namespace
+} // namespace
