@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/context.h"
 #include "core/event.h"
@@ -430,20 +432,36 @@ static int order_reclaim(int argc, char **argv)
 	return 0;
 }
 
+/* Not by a bare number, which somebody else may have by now, or have had all along in this tool's pid namespace. */
+static int kill_process(const struct vs_proc_shm *proc, uint32_t id)
+{
+	int pid = proc->pid, fd, err = 0;
+
+	if (pid <= 0 || proc->pid_ns != vs_me->pid_ns)
+		return vshim_refuse(EPERM, "process %d is of another pid namespace: kill it there", pid);
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0)
+		return errno == ESRCH ? 0 : vshim_refuse(errno, "process %d: %s", pid, strerror(errno));
+	if (vs_process_alive(id) && syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0))
+		err = errno == ESRCH ? 0 : vshim_refuse(errno, "process %d: %s", pid, strerror(errno));
+	close(fd);
+	if (!err)
+		vshim_answer_process(pid);
+	return err;
+}
+
 static int order_kill(int argc, char **argv)
 {
 	struct vs_proc_shm *proc;
-	uint32_t index;
-	int host;
+	uint32_t index, id;
+	int host, err = 0;
 
 	if (argc != 2 || (host = vshim_host(argv[1])) < 0)
 		return complain("usage: vshim kill HOST, not", argc > 1 ? argv[1] : "");
 	vs_for_each_live (VS_PROC, index, proc)
-		if (proc != vs_me && proc->host == (uint32_t)host && vs_process_alive(vs_slot_id(VS_PROC, index))) {
-			vshim_answer_process(proc->pid);
-			kill(proc->pid, SIGKILL);
-		}
-	return 0;
+		if (proc != vs_me && proc->host == (uint32_t)host && vs_process_alive(id = vs_slot_id(VS_PROC, index)))
+			err |= kill_process(proc, id);
+	return err;
 }
 
 /* ---- the table ---- */
