@@ -107,17 +107,43 @@ void vshim_answer_drop(void)
 	whole = NULL;
 }
 
+/* Bytes of the UTF-8 sequence at s; 0: it is none (RFC 3629). */
+static unsigned utf8_length(const unsigned char *s)
+{
+	unsigned n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
+
+	for (unsigned i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+/* Names come as bytes: of processes, cut by the kernel wherever 15 end; of hosts and files, as the user likes. JSON is UTF-8. */
+void vshim_print_json(const cJSON *tree)
+{
+	char *json = cJSON_Print(tree);
+
+	if (!json)
+		return;
+	for (char *at = json; *at;) {
+		unsigned n = utf8_length((unsigned char *)at);
+
+		if (n == 0)
+			*at = '?';
+		at += n ? n : 1;
+	}
+	puts(json);
+	free(json);
+}
+
 int vshim_answer_close(int status)
 {
-	char *json;
-
 	if (!whole)
 		return status;
 	cJSON_AddBoolToObject(whole, "ok", status == 0);
-	json = cJSON_Print(whole);
-	if (json)
-		puts(json);
-	free(json);
+	vshim_print_json(whole);
 	vshim_answer_drop();
 	return status;
 }

@@ -30,6 +30,9 @@ int vshim_refuse(int err, const char *format, ...) __attribute__((format(printf,
 /* Print the object, if there is one, and let go of it. Returns status, which is 0 if all went well. */
 int vshim_answer_close(int status);
 
+/* To standard output, a question mark for each byte that is not UTF-8's. */
+void vshim_print_json(const cJSON *tree);
+
 /* Let go of it without printing: there is something else to print. */
 void vshim_answer_drop(void);
 

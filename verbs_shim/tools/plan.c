@@ -221,16 +221,18 @@ static int read_plan(struct plan *p, const char *path)
 static int run_plan(struct plan *p, const char *path)
 {
 	int bad = read_plan(p, path), err = 0;
+	bool attached = false;
 
 	if (!bad && !p->dry) {
 		err = vshim_attach();
+		attached = !err;
 		if (err == ENOENT)
 			vshim_refuse(err, "nobody uses a software HCA: there is no fabric for a plan");
 	}
 	p->began = vs_now();
 	if (!bad && !err)
 		bad = run_block(p, 0, p->num_lines, 0);
-	if (!bad && !err && !p->dry)
+	if (attached)
 		vs_detach();
 	for (int i = 0; i < p->num_lines; i++)
 		free(p->line[i]);

@@ -1,22 +1,10 @@
 #include "tools/report.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "core/context.h"
 #include "tools/answer.h"
 #include "tools/tool.h"
-
-static void print_json(const cJSON *tree)
-{
-	char *json = cJSON_Print(tree);
-
-	if (json)
-		puts(json);
-	free(json);
-}
 
 static cJSON *look_at_fabric(cJSON *(*look)(bool there), bool there)
 {
@@ -48,7 +36,7 @@ int vshim_report(int argc, char **argv, cJSON *(*look)(bool there), int (*text)(
 	vshim_answer_drop();
 	tree = look_at_fabric(look, err == 0);
 	if (json)
-		print_json(tree);
+		vshim_print_json(tree);
 	status = text(tree, json);
 	cJSON_Delete(tree);
 	return status;
