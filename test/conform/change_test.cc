@@ -174,6 +174,32 @@ TEST_F(ChangeTest, LockedMemoryIsLimited)
     EXPECT_EQ(child.wait(), 0);
 }
 
+// What closing destroys is charged no more, and what was deregistered before is not given back twice.
+TEST_F(ChangeTest, LockedMemoryOfAClosedContext)
+{
+    Child child([](const Link &) {
+        drop_ipc_lock();
+        limit_pages(8);
+        auto *mem = static_cast<char *>(mmap(nullptr, 32 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        need(mem != MAP_FAILED, "mmap");
+        Context other = open_device();
+        for (int round = 0; round < 3; round++) {
+            Context c = open_device();
+            Pd pd(ibv_alloc_pd(c));
+            EXPECT_EQ(reg_error(pd, mem, 2 * 4096), 0) << "and deregistered";
+            EXPECT_NE(ibv_reg_mr(pd, mem, 8 * 4096, all_access), nullptr) << "round " << round;
+            EXPECT_EQ(reg_error(pd, mem, 1), ENOMEM);
+            pd.release();
+            EXPECT_EQ(c.destroy(), 0);
+        }
+        Pd pd(ibv_alloc_pd(other));
+        EXPECT_EQ(reg_error(pd, mem, 8 * 4096), 0);
+        EXPECT_EQ(reg_error(pd, mem, 9 * 4096), ENOMEM);
+        munmap(mem, 32 * 4096);
+    });
+    EXPECT_EQ(child.wait(), 0);
+}
+
 TEST_F(ChangeTest, LockedMemoryOfThePrivileged)
 {
     if (geteuid() != 0)

@@ -168,11 +168,16 @@ static void record_region(const struct vs_mr *mr, uint32_t pd, uint64_t iova, un
 	vs_store(&own->id, mr->id);
 }
 
-/* Nothing lies in it from now on, also for who asks for key 0. */
-static void forget_region(struct vs_own_region *own)
+/* Nothing lies in it from now on, also for who asks for key 0; its memory is charged no more. Once, whoever comes first: the one who
+ * deregisters it, or who closes its context. */
+static void forget_region(struct vs_own_region *own, uint32_t id)
 {
-	vs_store(&own->id, 0);
+	uint64_t addr = vs_load(&own->addr), length = vs_load(&own->length);
+
+	if (!vs_cas(&own->id, id, 0))
+		return;
 	vs_store(&own->length, 0);
+	vs_memlock_release((const void *)(uintptr_t)addr, length);
 }
 
 void vs_own_regions_prune(void)
@@ -182,7 +187,7 @@ void vs_own_regions_prune(void)
 		uint32_t id = vs_load(&vs_own_regions[i].id);
 
 		if (id && !vs_slot_get(VS_MR, id))
-			forget_region(&vs_own_regions[i]);
+			forget_region(&vs_own_regions[i], id);
 	}
 	vs_control_unlock();
 }
@@ -191,21 +196,17 @@ void vs_own_regions_prune(void)
 static void retire_region(uint32_t id)
 {
 	uint32_t index = vs_slot_index(VS_MR, id);
-	const struct vs_mr_shm *shm = vs_slot_at(VS_MR, index);
-	const void *addr = (const void *)(uintptr_t)shm->addr;
-	size_t length = shm->length;
 	struct vs_shared *shared = vs_window_withdraw(id);
 
 	vs_control_lock();
 	vs_slot_retire(VS_MR, index);
 	vs_control_unlock();
-	forget_region(&vs_own_regions[index]);
+	forget_region(&vs_own_regions[index], id);
 	vs_quiesce();
 	vs_window_unmap(shared);
 	vs_control_lock();
 	vs_slot_free(VS_MR, index);
 	vs_control_unlock();
-	vs_memlock_release(addr, length);
 }
 
 static int make_region(struct vs_mr *mr, uint32_t pd, uint64_t iova, unsigned access)
