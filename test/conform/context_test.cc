@@ -1,4 +1,5 @@
 // Contexts and processes: several of them, closing with objects left over, fork and exec, preloading, simulated hosts, topologies.
+#include "conform/faults.h"
 #include "conform/pair.h"
 
 #include <sys/utsname.h>
@@ -89,6 +90,50 @@ TEST_F(ContextTest, ClosingDestroysWhatIsLeft)
     Xrcd again(try_open_xrcd(sender.ctx, f.fd(), 0));
     EXPECT_FALSE(again);
     EXPECT_EQ(errno, EAGAIN) << "the domain went with its last handle";
+}
+
+int open_descriptors()
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+TEST_F(ContextTest, ClosingLetsGoOfTheFilesOfDomains)
+{
+    TempFile f;
+    Node keep;
+    int before = open_descriptors();
+    for (int i = 0; i < 3; i++) {
+        Context c = open_device();
+        Xrcd x = make_xrcd(c, f.fd());
+        leave(x);
+        EXPECT_EQ(c.destroy(), 0);
+    }
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+// A process may be in the fabric for long before it opens a device.
+TEST_F(ContextTest, NothingIsHeardOfWhatWasBefore)
+{
+    Setting host("VERBS_SHIM_HOST", "h");
+    int n = 0;
+    ibv_device **list = ibv_get_device_list(&n);
+    ASSERT_GE(n, 1);
+    order("flap all 3 1");
+    {
+        Context c(ibv_open_device(list[0]));
+        nonblocking(c->async_fd);
+        order("link down all");
+        pollfd fd = {c->async_fd, POLLIN, 0};
+        ASSERT_EQ(poll(&fd, 1, -1), 1);
+        EXPECT_EQ(ack_next(c), IBV_EVENT_PORT_ERR);
+        ibv_async_event e;
+        EXPECT_EQ(ibv_get_async_event(c, &e), -1) << ibv_event_type_str(e.event_type);
+        order("link up all");
+    }
+    ibv_free_device_list(list);
 }
 
 TEST_F(ContextTest, ClosingOneContextLeavesTheOthersObjectsAlone)

@@ -70,6 +70,16 @@ TEST_F(Notifier, NotificationsComeInOrderWithAllTheySay)
     EXPECT_EQ(reported[3].count, 2u);
 }
 
+// A reader that has the token, and comes to the queue only when the notification has been taken back.
+TEST_F(Notifier, ForgettingNeverWaitsForATokenThatAReaderHas)
+{
+    char token;
+    ASSERT_EQ(vs_notifier_post(&n, &element[0], &reported[0], 1, 0), 0);
+    ASSERT_EQ(read(n.read_fd, &token, 1), 1);
+    EXPECT_EQ(vs_notifier_forget(&n, &element[0], &reported[0]), 0u);
+    EXPECT_FALSE(fcntl(n.read_fd, F_GETFL) & O_NONBLOCK) << "the program's descriptor is as it was";
+}
+
 TEST_F(Notifier, EmptyIsEagainWhenNonblocking)
 {
     vs_note note;

@@ -10,6 +10,7 @@
 #include "core/qp.h"
 #include "core/reap.h"
 #include "core/window.h"
+#include "core/xrcd.h"
 
 struct vs_qp *vs_local_qp[65536];
 struct vs_qp *vs_local_qp_ref[65536];
@@ -208,6 +209,7 @@ static void destroy_left(struct vs_context *c)
 	if (!vs_reap_context_retire(c->number))
 		return;
 	forget_local(&c->v.context);
+	vs_xrcds_forget(&c->v.context);
 	vs_own_regions_prune();
 	shared = vs_window_withdraw_context(c->number);
 	vs_reap_context_free(c->number);

@@ -67,6 +67,7 @@ int vs_engine_start(void)
 	sigfillset(&all);
 	vs_store(&stopping, 0);
 	vs_store(&vs_cq_stall_seen, 0); /* by an engine before this one */
+	vs_event_drain(); /* what was raised before anybody could hear it */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&thread, NULL, engine, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -24,6 +24,7 @@ struct vs_note {
 struct vs_notifier {
 	int read_fd; /* the program may make it non-blocking */
 	int write_fd;
+	int drop_fd; /* reads the same pipe and never blocks, whatever the program makes of read_fd */
 	pthread_mutex_t lock;
 	struct vs_note *head;
 	struct vs_note **tail;
@@ -31,7 +32,7 @@ struct vs_notifier {
 	bool end_token; /* lies in the pipe, behind those of the queue */
 };
 
-/* 0 or an errno value (EMFILE, ENFILE, ENOMEM). */
+/* 0 or an errno value (EMFILE, ENFILE, ENOMEM; ENOENT without /proc). */
 int vs_notifier_open(struct vs_notifier *n);
 void vs_notifier_close(struct vs_notifier *n);
 

@@ -108,6 +108,7 @@ struct vs_xrcd {
 	uint32_t id;     /* of the domain */
 	uint32_t ref_id; /* of this handle */
 	int fd;          /* keeps the inode from being used again; -1: private domain */
+	struct vs_xrcd *next; /* of this process, under vs_objects_lock */
 };
 
 /* One posted send. */

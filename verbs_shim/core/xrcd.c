@@ -7,7 +7,10 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "core/context.h"
 #include "core/users.h"
+
+static struct vs_xrcd *xrcds; /* of this process, under vs_objects_lock */
 
 /* The kernel pins the inode while its domain is listed. Here each handle keeps a descriptor of the file, and the key also holds the
  * inode's birth, for the moment between the last handle's death and its reaping. */
@@ -137,7 +140,39 @@ struct ibv_xrcd *vs_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
 		errno = err;
 		return NULL;
 	}
+	pthread_mutex_lock(&vs_objects_lock);
+	x->next = xrcds;
+	xrcds = x;
+	pthread_mutex_unlock(&vs_objects_lock);
 	return &x->ibv;
+}
+
+static void unlink_xrcd(const struct vs_xrcd *x)
+{
+	struct vs_xrcd **at = &xrcds;
+
+	pthread_mutex_lock(&vs_objects_lock);
+	while (*at && *at != x)
+		at = &(*at)->next;
+	if (*at)
+		*at = x->next;
+	pthread_mutex_unlock(&vs_objects_lock);
+}
+
+void vs_xrcds_forget(const struct ibv_context *context)
+{
+	pthread_mutex_lock(&vs_objects_lock);
+	for (struct vs_xrcd **at = &xrcds, *x; (x = *at) != NULL;) {
+		if (x->ibv.context != context) {
+			at = &x->next;
+			continue;
+		}
+		*at = x->next;
+		if (x->fd >= 0)
+			close(x->fd);
+		x->fd = -1;
+	}
+	pthread_mutex_unlock(&vs_objects_lock);
 }
 
 int vs_close_xrcd(struct ibv_xrcd *ibx)
@@ -158,6 +193,7 @@ int vs_close_xrcd(struct ibv_xrcd *ibx)
 	if (last)
 		vs_slot_free(VS_XRCD, index);
 	vs_control_unlock();
+	unlink_xrcd(x);
 	if (x->fd >= 0)
 		close(x->fd);
 	free(x);

@@ -11,6 +11,9 @@ struct ibv_xrcd *vs_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
 /* 0, or EBUSY while this handle has XRC SRQs or TGT QP handles. */
 int vs_close_xrcd(struct ibv_xrcd *xrcd);
 
+/* The context is being closed: the files of its domains are let go; what is left of the handles is the program's. */
+void vs_xrcds_forget(const struct ibv_context *context);
+
 static inline struct vs_xrcd *vs_xrcd(struct ibv_xrcd *x)
 {
 	return vs_container(x, struct vs_xrcd, ibv);
