@@ -182,6 +182,34 @@ TEST_F(Limits, OutOfDescriptors)
     EXPECT_EQ(child.wait(), 0);
 }
 
+// The segment is a large file, though a sparse one. Growing it beyond the limit would end the program by a signal.
+TEST_F(Limits, FilesMayNotBeThatLarge)
+{
+    Child child([](const Link &) {
+        rlimit limit = {1u << 30, 1u << 30};
+        need(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
+        int n = 0;
+        errno = 0;
+        ibv_device **list = ibv_get_device_list(&n);
+        int err = errno;
+        EXPECT_TRUE(!list || n == 0);
+        EXPECT_EQ(err, EFBIG);
+        if (list)
+            ibv_free_device_list(list);
+    });
+    EXPECT_EQ(child.wait(), 0);
+    Node joins; // and whoever is not limited makes it
+    Child limited([](const Link &) {
+        rlimit limit = {1u << 30, 1u << 30};
+        need(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
+        Node n;
+        XrcPair pair(n, n);
+        post_recv(pair.srq, 1, {n.sge(0, 64)});
+        EXPECT_EQ(outcome(pair.ini, Send(IBV_WR_SEND, {n.sge(64, 32)}).to_srq(pair.srqn)), IBV_WC_SUCCESS);
+    });
+    EXPECT_EQ(limited.wait(), 0);
+}
+
 // A process that has none left when it first asks for devices, and with each number more, until there are enough.
 TEST_F(Limits, OutOfDescriptorsFromTheStart)
 {

@@ -186,6 +186,37 @@ TEST_F(Segment, TheOnlyProcessesLeftoversAreClearedByTheNext)
     vs_segment_detach();
 }
 
+// More than fit into one round of burying.
+TEST_F(Segment, TheLastToLeaveClearsManyDeadAtOnce)
+{
+    std::vector<pid_t> pids;
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    ASSERT_EQ(vs_segment_attach(), 0);
+    for (int i = 0; i < 150; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            vs_segment_forget();
+            if (vs_segment_attach())
+                _exit(1);
+            (void) !write(ready[1], "r", 1);
+            pause();
+        }
+        pids.push_back(pid);
+    }
+    char c;
+    for (size_t i = 0; i < pids.size(); i++)
+        ASSERT_EQ(read(ready[0], &c, 1), 1);
+    for (pid_t pid : pids)
+        kill(pid, SIGKILL);
+    for (pid_t pid : pids)
+        ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+    vs_segment_detach();
+    EXPECT_FALSE(exists(file("segment")));
+    close(ready[0]);
+    close(ready[1]);
+}
+
 TEST_F(Segment, LookingAtLeftoversClearsThem)
 {
     leave_behind();

@@ -163,18 +163,21 @@ void vs_process_look_around(void)
 	vs_control_unlock();
 }
 
-void vs_process_bury(void)
+#define MANY 64u
+
+/* Returns how many were dead: not more than fit. */
+static uint32_t bury_some(void)
 {
-	uint32_t dead[64], n = 0, index;
+	uint32_t dead[MANY], n = 0, index;
 	struct vs_proc_shm *proc;
 
 	vs_control_lock();
 	vs_for_each_slot (VS_PROC, index, proc)
-		if (vs_slot_state(&proc->s) == VS_DYING && n < 64)
+		if (vs_slot_state(&proc->s) == VS_DYING && n < MANY)
 			dead[n++] = vs_slot_id(VS_PROC, index);
 	vs_control_unlock();
 	if (n == 0)
-		return;
+		return 0;
 	vs_quiesce();
 	vs_control_lock();
 	for (uint32_t i = 0; i < n; i++) {
@@ -187,6 +190,13 @@ void vs_process_bury(void)
 		vs_slot_free(VS_PROC, index);
 	}
 	vs_control_unlock();
+	return n;
+}
+
+void vs_process_bury(void)
+{
+	while (bury_some() == MANY) {
+	}
 }
 
 void vs_process_leave(void)

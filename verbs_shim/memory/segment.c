@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,12 +39,22 @@ static unsigned long outer_uid(void)
 	return uid;
 }
 
+/* Without slashes at its end: with one, a link in its place would be followed. */
+static size_t path_length(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return n;
+}
+
 static void fabric_path(char *buf, size_t size)
 {
 	const char *env = getenv("VERBS_SHIM_FABRIC");
 
 	if (env && env[0])
-		snprintf(buf, size, "%s", env);
+		snprintf(buf, size, "%.*s", (int)path_length(env), env);
 	else
 		snprintf(buf, size, "/dev/shm/verbs_shim.%lu", outer_uid());
 }
@@ -275,6 +286,14 @@ static void remove_files(bool all)
 		vs_segment_unlink(LOCK_NAME);
 }
 
+/* Growing a file beyond RLIMIT_FSIZE raises a signal, which ends programs. */
+static bool over_file_limit(void)
+{
+	struct rlimit limit;
+
+	return !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < VS_SEGMENT_SIZE;
+}
+
 static int create_segment(void)
 {
 	int err;
@@ -283,7 +302,7 @@ static int create_segment(void)
 	if (seg_fd < 0)
 		return errno == ENOSPC ? ENOMEM : errno;
 	VS_POINT(segment_created);
-	err = ftruncate(seg_fd, (off_t)VS_SEGMENT_SIZE) ? errno : map_segment();
+	err = over_file_limit() ? EFBIG : ftruncate(seg_fd, (off_t)VS_SEGMENT_SIZE) ? errno : map_segment();
 	VS_POINT(segment_mapped);
 	if (!err)
 		err = init_segment();
