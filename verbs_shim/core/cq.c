@@ -335,6 +335,8 @@ static void find_ring(struct vs_cq_view *v)
 	if (!shm)
 		return;
 	v->word = vs_load(&shm->s.word);
+	if ((v->word & 0xff) != VS_LIVE)
+		return;
 	v->ext_page = vs_load_relaxed(&shm->s.ext_page);
 	v->entries = vs_load_relaxed(&shm->ring.entries);
 	ring = vs_extent(&shm->s, &bytes);

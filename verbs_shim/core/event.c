@@ -70,13 +70,53 @@ static void deliver_port(uint32_t hca_index, uint32_t type, uint32_t port)
 			vs_notifier_post(&c->async, NULL, NULL, type, port);
 }
 
-/* Objects are looked up under the lock that their destruction takes first. */
+static bool is_qp_event(uint32_t type)
+{
+	switch (type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool is_srq_event(uint32_t type)
+{
+	return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
+}
+
+/* The type says which element a program finds in the event, so an element of another table would be taken for what it is not. */
+static bool fits(uint32_t type, uint32_t table)
+{
+	switch (table) {
+	case VS_QP:
+	case VS_QP_REF:
+		return is_qp_event(type);
+	case VS_SRQ:
+		return is_srq_event(type);
+	case VS_CQ:
+		return type == IBV_EVENT_CQ_ERR;
+	case VS_HCA:
+		return type <= IBV_EVENT_GID_CHANGE && !is_qp_event(type) && !is_srq_event(type) && type != IBV_EVENT_CQ_ERR;
+	default:
+		return false;
+	}
+}
+
+/* Objects are looked up under the lock that their destruction takes, once they are retired and before it undoes anything. */
 static void deliver(const struct vs_event *e)
 {
 	uint32_t index;
 	struct vs_qp *qp;
 
-	if (e->table >= VS_TABLES)
+	if (!fits(e->type, e->table))
 		return;
 	index = vs_slot_index((enum vs_table)e->table, e->id);
 	if (index >= vs_tables[e->table].count)
@@ -173,23 +213,6 @@ bool vs_event_stalled(void)
 
 /* ---- ibv_get_*_event and acknowledgements ---- */
 
-static bool is_qp_event(uint32_t type)
-{
-	switch (type) {
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_PATH_MIG:
-	case IBV_EVENT_PATH_MIG_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		return true;
-	default:
-		return false;
-	}
-}
-
 int vs_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	struct vs_note note;
@@ -204,7 +227,7 @@ int vs_get_async_event(struct ibv_context *context, struct ibv_async_event *even
 		event->element.qp = note.element;
 	else if (note.type == IBV_EVENT_CQ_ERR)
 		event->element.cq = note.element;
-	else if (note.type == IBV_EVENT_SRQ_ERR || note.type == IBV_EVENT_SRQ_LIMIT_REACHED)
+	else if (is_srq_event(note.type))
 		event->element.srq = note.element;
 	else
 		event->element.port_num = (int)note.port;
@@ -229,7 +252,7 @@ void vs_ack_async_event(struct ibv_async_event *event)
 		ack(&qp->mutex, &qp->cond, &qp->events_completed, 1);
 	else if (event->event_type == IBV_EVENT_CQ_ERR)
 		ack(&cq->mutex, &cq->cond, &cq->async_events_completed, 1);
-	else if (event->event_type == IBV_EVENT_SRQ_ERR || event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+	else if (is_srq_event(event->event_type))
 		ack(&srq->mutex, &srq->cond, &srq->events_completed, 1);
 }
 

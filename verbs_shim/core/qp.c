@@ -254,6 +254,10 @@ int vs_destroy_qp(struct ibv_qp *ibqp)
 	vs_control_unlock();
 	if (busy)
 		return EBUSY;
+	/* First the engine finds it no more, which would flush it; then whoever reads a completion of it is waited for by its CQ's lock. */
+	pthread_mutex_lock(&vs_objects_lock);
+	vs_local_qp[index] = NULL;
+	pthread_mutex_unlock(&vs_objects_lock);
 	vs_qp_ops.forget(qp);
 	vs_quiesce();
 	vs_cq_purge(qp->send_cq, qp->id, qp->id);
@@ -261,9 +265,7 @@ int vs_destroy_qp(struct ibv_qp *ibqp)
 		vs_cq_purge(qp->recv_cq, qp->id, qp->id);
 	if (qp->srq)
 		vs_cq_purge_srq(qp->recv_cq, qp->id, qp->srq);
-	pthread_mutex_lock(&vs_objects_lock);
-	vs_local_qp[index] = NULL;
-	pthread_mutex_unlock(&vs_objects_lock);
+	VS_POINT(qp_purged);
 	vs_event_settle_qp(qp);
 	vs_control_lock();
 	vs_slot_free(VS_QP, index);

@@ -91,7 +91,7 @@ static int post_one(struct vs_recvq *q, const struct ibv_recv_wr *wr)
 	return 0;
 }
 
-int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, const uint32_t *state, uint32_t *seen)
 {
 	int err = 0;
 
@@ -103,8 +103,16 @@ int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr
 			break;
 		}
 	}
+	vs_light_fence();
+	*seen = vs_load(state);
 	vs_unlock(&q->lock);
 	return err;
+}
+
+void vs_recvq_let_finish(struct vs_recvq *q)
+{
+	vs_lock(&q->lock);
+	vs_unlock(&q->lock);
 }
 
 void vs_recvq_release(struct vs_recvq *q, uint32_t wqe)

@@ -160,12 +160,12 @@ int vs_destroy_srq(struct ibv_srq *ibsrq)
 	vs_control_unlock();
 	if (busy)
 		return EBUSY;
-	vs_quiesce();
-	if (srq->cq)
-		vs_cq_purge(srq->cq, 0, VS_RQ_SRQ | srq->id);
 	pthread_mutex_lock(&vs_objects_lock);
 	vs_local_srq[index] = NULL;
 	pthread_mutex_unlock(&vs_objects_lock);
+	vs_quiesce();
+	if (srq->cq)
+		vs_cq_purge(srq->cq, 0, VS_RQ_SRQ | srq->id);
 	vs_event_settle_srq(srq);
 	vs_control_lock();
 	vs_slot_free(VS_SRQ, index);

@@ -76,9 +76,12 @@ static bool repost_qp(struct vs_qp *qp)
 
 static bool try_return(uint32_t table, uint32_t id)
 {
-	uint32_t index = vs_slot_index((enum vs_table)table, id);
+	uint32_t index;
 	bool done = true;
 
+	if (table != VS_SRQ && table != VS_QP)
+		return true; /* nobody says so */
+	index = vs_slot_index((enum vs_table)table, id);
 	pthread_mutex_lock(&vs_objects_lock);
 	if (table == VS_SRQ && index < vs_tables[VS_SRQ].count && vs_local_srq[index] && vs_local_srq[index]->id == id)
 		done = repost(&vs_local_srq[index]->rq, VS_RQ_SRQ | id);

@@ -13,7 +13,7 @@
 int vs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct vs_qp *qp = vs_qp(ibqp);
-	enum ibv_qp_state state = vs_qp_state(qp);
+	uint32_t state = vs_load(&qp->shm->state);
 	int err = vs_refused(VS_VERB_post_recv);
 
 	if (err) {
@@ -24,7 +24,7 @@ int vs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 		*bad_wr = wr;
 		return ibqp->qp_type == IBV_QPT_XRC_RECV ? EOPNOTSUPP : EINVAL;
 	}
-	err = vs_recvq_post(&qp->rq, wr, bad_wr);
+	err = vs_recvq_post(&qp->rq, wr, bad_wr, &qp->shm->state, &state);
 	if (state == IBV_QPS_ERR)
 		vs_receive_flush(qp);
 	return err;
@@ -32,16 +32,24 @@ int vs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 
 int vs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
+	struct vs_srq *s = vs_srq(srq);
 	int err = vs_refused(VS_VERB_post_srq_recv);
+	uint32_t word;
 
 	if (err) {
 		*bad_wr = wr;
 		return err;
 	}
-	return vs_recvq_post(&vs_srq(srq)->rq, wr, bad_wr);
+	return vs_recvq_post(&s->rq, wr, bad_wr, &s->shm->s.word, &word);
 }
 
 /* ---- as targets ---- */
+
+/* A target is remembered by its slot's word, which would be the same in every look at a slot whose object is being destroyed. */
+static bool lives(const struct vs_target *t)
+{
+	return (t->word & 0xff) == VS_LIVE;
+}
 
 bool vs_target_of_srq(struct vs_srq_shm *srq, uint32_t srq_id, struct vs_target *t)
 {
@@ -56,7 +64,7 @@ bool vs_target_of_srq(struct vs_srq_shm *srq, uint32_t srq_id, struct vs_target 
 	t->rq = VS_RQ_SRQ | srq_id;
 	t->srq = srq;
 	t->srq_id = srq_id;
-	return pages && vs_rq_open(&t->view, &srq->rq, pages, bytes);
+	return lives(t) && pages && vs_rq_open(&t->view, &srq->rq, pages, bytes);
 }
 
 bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target *t)
@@ -82,7 +90,7 @@ bool vs_target_of_qp(const struct vs_qp_shm *qp, uint32_t qpn, struct vs_target 
 	t->rq = qpn;
 	t->srq = NULL;
 	t->srq_id = 0;
-	return pages && vs_rq_open(&t->view, (struct vs_rq *)(uintptr_t)&qp->rq, pages, bytes);
+	return lives(t) && pages && vs_rq_open(&t->view, (struct vs_rq *)(uintptr_t)&qp->rq, pages, bytes);
 }
 
 bool vs_take(const struct vs_target *t, struct vs_taken *taken)
@@ -140,18 +148,17 @@ bool vs_complete_recv(const struct vs_target *t, const struct vs_taken *taken, s
 
 /* ---- flushing the QP's own queue ---- */
 
-static bool own_target(struct vs_qp *qp, struct vs_target *t)
-{
-	return qp->rq.posted && vs_target_of_qp(qp->shm, qp->id, t);
-}
-
 void vs_receive_flush(struct vs_qp *qp)
 {
-	struct vs_hazard *h = vs_enter_cq(qp->recv_cq ? qp->recv_cq->id : 0);
 	struct vs_target t;
 	struct vs_taken taken;
+	struct vs_hazard *h;
 
-	if (!vs_qp_lost(qp) && own_target(qp, &t) && vs_cq_ready(&t.cq))
+	if (!qp->rq.posted)
+		return;
+	vs_recvq_let_finish(&qp->rq);
+	h = vs_enter_cq(qp->recv_cq->id);
+	if (!vs_qp_lost(qp) && vs_target_of_qp(qp->shm, qp->id, &t) && vs_cq_ready(&t.cq))
 		while (vs_take(&t, &taken)) {
 			struct vs_cqe cqe = { .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qpn = qp->id };
 

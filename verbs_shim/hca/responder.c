@@ -183,6 +183,8 @@ static enum vs_verdict carry_out(struct vs_request *req, struct vs_qp_shm *peer)
 	if (!in_sequence(req, peer, &v))
 		return v;
 	target = find_target(req, peer);
+	if (!target && vs_load(&peer->s.word) != req->from->peer.word)
+		return VS_NO_RESPONSE; /* it goes just now */
 	if (!target)
 		return peer->type == IBV_QPT_XRC_RECV ? bad_srqn(req, peer) : vs_refuse(req, peer, VS_NAK_OP);
 	if (!vs_peer_fresh(target->owner)) {

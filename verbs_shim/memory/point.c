@@ -31,8 +31,14 @@ static void read_environment(void)
 	passes_left = env && env[len] == ':' ? (uint32_t)strtoul(env + len + 1, NULL, 10) : 1;
 }
 
+void (*vs_point_hook)(enum vs_point point);
+
 void vs_point_pass(enum vs_point point)
 {
+	void (*hook)(enum vs_point) = vs_load(&vs_point_hook);
+
+	if (hook)
+		hook(point);
 	pthread_once(&once, read_environment);
 	if (point == die_at && vs_add(&passes_left, -1u) == 1)
 		kill(getpid(), SIGKILL);

@@ -15,7 +15,7 @@
 	X(send_bounced) X(send_placed) X(send_answered) X(send_completed) X(send_failed)                                               \
 	X(atomic_locked) X(atomic_read) X(atomic_written) X(atomic_saved)                                                              \
 	X(glob_claimed) X(glob_asked) X(glob_checked) X(glob_changed) X(glob_answered)                                                 \
-	X(copy_claimed) X(copy_asked) X(place_direct) X(path_migrated) X(cq_fired) X(cq_swapped)
+	X(copy_claimed) X(copy_asked) X(place_direct) X(path_migrated) X(qp_purged) X(cq_fired) X(cq_swapped)
 
 enum vs_point {
 #define VS_POINT_ENUM(name) VS_POINT_##name,
@@ -31,6 +31,7 @@ extern "C" {
 #ifdef VS_CRASH_POINTS
 extern const char *const vs_point_name[VS_NUM_POINTS];
 void vs_point_pass(enum vs_point point);
+extern void (*vs_point_hook)(enum vs_point point); /* what else to do at each of them: a test's */
 #define VS_POINT(name) vs_point_pass(VS_POINT_##name)
 #else
 #define VS_POINT(name) ((void)0)
