@@ -132,6 +132,158 @@ TEST_F(Race, NothingIsFlushedIntoTheCqOfAQpThatIsGone)
     EXPECT_EQ(unread_of(n.cq, qpn), 0u);
 }
 
+// ---- into the error state ----
+
+// An error that meets a move from RTR to RTS is an error all the same.
+TEST_F(Race, AQpFailsWhateverStateItIsJustMovedTo)
+{
+    Node n;
+    for (int i = 0; i < 100; i++) {
+        RcPair p(n, n);
+        std::atomic<bool> moving{false}, done{false};
+        std::thread mover([&] {
+            uint32_t *state = &vs_qp(p.b)->shm->state;
+            while (!done) {
+                vs_cas(state, IBV_QPS_RTS, IBV_QPS_RTR);
+                vs_cas(state, IBV_QPS_RTR, IBV_QPS_RTS);
+                moving = true;
+            }
+        });
+        until([&] { return moving.load(); });
+        EXPECT_EQ(outcome(p.a, Send(IBV_WR_RDMA_WRITE, {n.sge(0, 8)}).at(n.addr(), ~n.mr->rkey)), IBV_WC_REM_ACCESS_ERR);
+        EXPECT_EQ(shared_state(p.b), (uint32_t)IBV_QPS_ERR) << "round " << i;
+        done = true;
+        mover.join();
+        if (HasFailure())
+            break;
+    }
+}
+
+// Events of this type before one that is ordered now, all acknowledged.
+unsigned events_until_now(ibv_context *c, ibv_qp *qp, ibv_event_type type)
+{
+    vs_event_send(vs_me_id, IBV_EVENT_PATH_MIG_ERR, VS_QP, qp->qp_num, 0);
+    for (unsigned n = 0;;) {
+        ibv_event_type next = ack_next(c);
+        if (next == IBV_EVENT_PATH_MIG_ERR)
+            return n;
+        n += next == type;
+    }
+}
+
+// A QP's own send fails, and at the same moment what its peer asks of it.
+TEST_F(Race, TheLastWqeIsReachedOnce)
+{
+    Node n;
+    Srq srq = make_srq(n.pd);
+    RcPair p(n, n, {}, caps(), srq);
+    {
+        At failed(VS_POINT_send_failed, [&] {
+            EXPECT_EQ(Send(IBV_WR_RDMA_WRITE, {n.sge(0, 8)}).at(n.addr(), ~n.mr->rkey).post(p.a), 0);
+        });
+        ASSERT_EQ(Send(IBV_WR_SEND, {{n.addr(), 8, ~n.mr->lkey}}).post(p.b), 0);
+    }
+    EXPECT_EQ(events_until_now(n.ctx, p.b, IBV_EVENT_QP_LAST_WQE_REACHED), 1u);
+}
+
+// Nor does it count that the completion which tells of it found no room.
+TEST_F(Race, TheLastWqeIsReachedOnceWhereTheCqOverruns)
+{
+    Node n;
+    Srq srq = make_srq(n.pd);
+    Cq full = make_cq(n.ctx, 1);
+    auto attr = qp_attr(IBV_QPT_RC, n.pd, full, srq);
+    attr.recv_cq = n.cq;
+    Qp a = make_qp(IBV_QPT_RC, n.pd, n.cq), b(ibv_create_qp_ex(n.ctx, &attr));
+    need(b, "ibv_create_qp_ex");
+    connect(a, n.lid, b, n.lid);
+    for (int i = 0; i <= full->cqe; i++)
+        ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, {n.sge(0, 8)}).at(n.addr(), n.mr->rkey).post(b), 0);
+    ASSERT_EQ(state_of(b), IBV_QPS_RTS);
+    ASSERT_EQ(Send(IBV_WR_SEND, {{n.addr(), 8, ~n.mr->lkey}}).post(b), 0);
+    EXPECT_EQ(events_until_now(n.ctx, b, IBV_EVENT_QP_LAST_WQE_REACHED), 1u);
+}
+
+// ---- waiting ----
+
+// A QP that was reset while it waited, here for hours, and waits again: for as long as it is told now. The channel, since a poll would
+// run timers itself.
+TEST_F(Race, ANewDeadlineCountsAfterAReset)
+{
+    Node n;
+    Channel channel(ibv_create_comp_channel(n.ctx));
+    Cq cq = make_cq(n.ctx, 16, channel);
+    Qp slow = make_qp(IBV_QPT_RC, n.pd, cq), quick = make_qp(IBV_QPT_RC, n.pd, cq);
+    Path nobody;
+    nobody.lid = n.lid;
+    nobody.retry = 0;
+    auto fails = [&](ibv_qp *qp) {
+        ibv_cq *got;
+        void *context;
+        need(ibv_req_notify_cq(cq, 0) == 0, "ibv_req_notify_cq");
+        need(Send(IBV_WR_SEND, {n.sge(0, 8)}).post(qp) == 0, "ibv_post_send");
+        need(ibv_get_cq_event(channel, &got, &context) == 0, "ibv_get_cq_event");
+        ibv_ack_cq_events(got, 1);
+        return next_wc(cq).status;
+    };
+    nobody.timeout = 31;
+    nobody.qpn = slow->qp_num ^ 0x800000;
+    bring_up(slow, nobody);
+    ASSERT_EQ(Send(IBV_WR_SEND, {n.sge(0, 8)}).post(slow), 0);
+    nobody.timeout = 8;
+    bring_up(quick, nobody);
+    EXPECT_EQ(fails(quick), IBV_WC_RETRY_EXC_ERR); // now the engine has seen both
+    ASSERT_EQ(to_state(slow, IBV_QPS_RESET), 0);
+    bring_up(slow, nobody);
+    EXPECT_EQ(fails(slow), IBV_WC_RETRY_EXC_ERR);
+}
+
+// ---- completions behind one of a dead process ----
+
+vs_proc_shm *process_of(pid_t pid)
+{
+    vs_proc_shm *proc;
+    uint32_t index;
+    vs_for_each_live(VS_PROC, index, proc) if (proc->pid == pid) return proc;
+    return nullptr;
+}
+
+// As vs_ring_push does it, for another process.
+void claim_for(ibv_cq *ibcq, const vs_proc_shm *proc)
+{
+    struct vs_cq *cq = vs_cq(ibcq);
+    uint64_t tail = vs_load(&cq->shm->ring.tail);
+    vs_store(&cq->ring[tail & (cq->entries - 1)].word, vs_word(VS_RING_CLAIMED, tail, vs_slot_index(VS_PROC, proc->s.owner)));
+}
+
+TEST_F(Race, APollSessionFindsWhatLiesBehindADeadProducer)
+{
+    Child producer([](const Link &link) {
+        Context c = open_device();
+        link.put('h');
+        link.get<char>(); // never comes
+    });
+    producer.link().get<char>();
+    Node n;
+    ibv_cq_init_attr_ex a = {};
+    a.cqe = 16;
+    ibv_cq_ex *ex = ibv_create_cq_ex(n.ctx, &a);
+    ASSERT_NE(ex, nullptr);
+    Cq cq(ibv_cq_ex_to_cq(ex));
+    Qp from = make_qp(IBV_QPT_RC, n.pd, cq), to = make_qp(IBV_QPT_RC, n.pd, n.cq);
+    connect(from, n.lid, to, n.lid);
+    vs_proc_shm *proc = process_of(producer.pid());
+    ASSERT_NE(proc, nullptr);
+    claim_for(cq, proc);
+    ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, {n.sge(0, 8)}).at(n.addr(), n.mr->rkey).id(5).post(from), 0);
+    ibv_poll_cq_attr none = {};
+    EXPECT_EQ(ibv_start_poll(ex, &none), ENOENT);
+    producer.kill();
+    until([&] { return ibv_start_poll(ex, &none) == 0; });
+    EXPECT_EQ(ex->wr_id, 5u);
+    ibv_end_poll(ex);
+}
+
 // ---- receives ----
 
 // A receive that is posted just when the QP goes to ERR is flushed, by one or the other.

@@ -60,6 +60,19 @@ static inline bool vs_qp_there(const struct vs_qp_shm *shm)
 	return hca && vs_load_relaxed(&hca->incarnation) == shm->incarnation;
 }
 
+/* To ERR, from whatever state it is in meanwhile but RESET. Exactly one caller gets true; it raises the events. */
+static inline bool vs_qp_fail(struct vs_qp_shm *shm)
+{
+	for (;;) {
+		uint32_t state = vs_load(&shm->state);
+
+		if (state == IBV_QPS_ERR || state == IBV_QPS_RESET)
+			return false;
+		if (vs_cas(&shm->state, state, IBV_QPS_ERR))
+			return true;
+	}
+}
+
 static inline enum ibv_qp_state vs_qp_state(const struct vs_qp *qp)
 {
 	return (enum ibv_qp_state)vs_load(&qp->shm->state);

@@ -219,14 +219,15 @@ static void start_requester(struct vs_qp *qp, int mask)
 		qp->sq.rnr_retries = qp->shm->rnr_retry;
 }
 
-/* What the move means for outstanding work. The QP's lock is held, the control lock is not; peers may still be inside an old state. */
-static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+/* What the move means for outstanding work. failed: it is this one that put the QP
+ * into ERR. The QP's lock is held, the control lock is not; peers may still be inside an old state. */
+static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, bool failed)
 {
 	if (to == from)
 		return;
 	if (to == IBV_QPS_ERR) {
 		vs_quiesce();
-		if (qp->ibv.qp_type == IBV_QPT_XRC_RECV || qp->srq)
+		if (failed && (qp->ibv.qp_type == IBV_QPT_XRC_RECV || qp->srq))
 			vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_LAST_WQE_REACHED);
 		vs_qp_ops.flush(qp);
 	} else if (to == IBV_QPS_RESET) {
@@ -241,9 +242,11 @@ static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
 
 /* A peer may put the QP into ERR at any moment: then only ERR and RESET can still be reached. Attributes of a QP in RESET are cleared
  * under the same lock, so that another holder's next move does not lose its own. */
-static int set_state(struct vs_qp_shm *shm, enum ibv_qp_state from, enum ibv_qp_state to)
+static int set_state(struct vs_qp_shm *shm, enum ibv_qp_state from, enum ibv_qp_state to, bool *failed)
 {
-	if (to == IBV_QPS_ERR || to == IBV_QPS_RESET)
+	if (to == IBV_QPS_ERR)
+		*failed = vs_exchange(&shm->state, (uint32_t)to) != IBV_QPS_ERR;
+	else if (to == IBV_QPS_RESET)
 		vs_store_full(&shm->state, (uint32_t)to);
 	else if (!vs_cas(&shm->state, (uint32_t)from, (uint32_t)to))
 		return EINVAL;
@@ -257,7 +260,7 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	VS_ASKS_KERNEL(modify_qp, ibqp->context);
 	struct vs_qp *qp = vs_qp(ibqp);
 	enum ibv_qp_state from, to;
-	bool migrated = false;
+	bool migrated = false, failed = false;
 	int err;
 
 	vs_lock(&qp->lock);
@@ -269,14 +272,14 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		apply_rest(qp->shm, attr, mask);
 		vs_add(&qp->shm->path_word, 0x10000); /* whoever cached how to reach this QP looks again */
 		migrated = apply_migration(qp->shm, attr, mask);
-		err = set_state(qp->shm, from, to);
+		err = set_state(qp->shm, from, to, &failed);
 		start_requester(qp, mask);
 	}
 	vs_control_unlock();
 	if (migrated)
 		vs_event_qp(qp->shm, qp->id, IBV_EVENT_PATH_MIG);
 	if (!err) {
-		after_move(qp, from, to);
+		after_move(qp, from, to, failed);
 		ibqp->state = to;
 	}
 	vs_unlock(&qp->lock);

@@ -13,9 +13,7 @@
 /* A class-C error: the responder's QP goes to ERR and its holders are told; its owner's engine flushes its queues. */
 static void fail_qp(struct vs_qp_shm *peer, uint32_t qpn, uint32_t event)
 {
-	uint32_t state = vs_load(&peer->state);
-
-	if (state == IBV_QPS_ERR || state == IBV_QPS_RESET || !vs_cas(&peer->state, state, IBV_QPS_ERR))
+	if (!vs_qp_fail(peer))
 		return;
 	vs_event_qp(peer, qpn, event);
 	if (peer->type == IBV_QPT_XRC_RECV || peer->srq)

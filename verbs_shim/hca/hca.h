@@ -64,6 +64,15 @@ void vs_poll_ex_init(struct vs_cq *cq, uint64_t wc_flags);
 /* The next completion for the program; false if there is none. The CQ's lock is held. */
 bool vs_poll_next(struct vs_cq *cq, struct ibv_wc *wc);
 
+/* Is there something at the head of the CQ, as seen without its lock? */
+static inline bool vs_poll_ready(const struct vs_cq *cq)
+{
+	return vs_ring_ready(vs_load_relaxed(&cq->ring), vs_load_relaxed(&cq->entries), vs_load_relaxed(&cq->head));
+}
+
+/* There is not: look after what may stand still. ENOENT, or EIO: somebody wrote over the ring. */
+int vs_poll_nothing(struct vs_cq *cq);
+
 /* ---- requester ---- */
 
 /* Carry out posted WRs until the queue is empty, must wait, or the QP is not in RTS; in SQD only what has begun. The QP's lock is held. */

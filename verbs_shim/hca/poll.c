@@ -1,5 +1,6 @@
 #include "hca/hca.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "core/cq.h"
@@ -149,16 +150,20 @@ static void check_stall(struct vs_cq *cq)
 		vs_cq_look_stalled(cq);
 }
 
+int vs_poll_nothing(struct vs_cq *cq)
+{
+	check_stall(cq);
+	vs_timer_assist();
+	return torn(cq) ? EIO : ENOENT;
+}
+
 int vs_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 {
 	struct vs_cq *cq = vs_cq(ibcq);
 	int n = 0;
 
-	if (!vs_ring_ready(vs_load_relaxed(&cq->ring), vs_load_relaxed(&cq->entries), vs_load_relaxed(&cq->head))) {
-		check_stall(cq);
-		vs_timer_assist();
-		return torn(cq) ? -1 : 0;
-	}
+	if (!vs_poll_ready(cq))
+		return vs_poll_nothing(cq) == ENOENT ? 0 : -1;
 	vs_lock(&cq->lock);
 	while (n < num_entries && vs_poll_next(cq, &wc[n]))
 		n++;

@@ -28,6 +28,8 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return EINVAL;
 	if (ex->context->ops.poll_cq != vs_poll_cq)
 		return EIO; /* a forked child's, of its parent's */
+	if (!vs_poll_ready(cq))
+		return vs_poll_nothing(cq);
 	vs_lock(&cq->lock);
 	err = next_poll(ex);
 	if (err) {

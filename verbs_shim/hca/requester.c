@@ -60,9 +60,7 @@ static uint8_t wc_opcode(uint8_t wr_opcode)
 /* A completion was lost: the program cannot know how far its queue is, so the QP cannot go on. */
 static void fail_overrun(struct vs_qp *qp)
 {
-	enum ibv_qp_state state = vs_qp_state(qp);
-
-	if (state == IBV_QPS_ERR || !vs_cas(&qp->shm->state, (uint32_t)state, IBV_QPS_ERR))
+	if (!vs_qp_fail(qp->shm))
 		return;
 	vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_FATAL);
 	if (qp->srq)
@@ -116,6 +114,7 @@ static bool stop_sending(struct vs_qp *qp)
 static void fail(struct vs_qp *qp, uint8_t status)
 {
 	struct vs_hazard *h = vs_enter_cq(qp->send_cq->id);
+	bool moved;
 
 	vs_complete_send(qp, qp->sq.exec++, status);
 	vs_exit(h);
@@ -124,10 +123,10 @@ static void fail(struct vs_qp *qp, uint8_t status)
 		vs_requester_flush(qp);
 		return;
 	}
-	vs_store_full(&qp->shm->state, IBV_QPS_ERR);
+	moved = vs_qp_fail(qp->shm);
 	vs_requester_flush(qp);
 	vs_receive_flush(qp);
-	if (qp->srq)
+	if (qp->srq && moved)
 		vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
