@@ -79,6 +79,8 @@ static int component_open(void)
     mca_btl_xrc_component.output = opal_output_open(NULL);
     opal_output_set_verbosity(mca_btl_xrc_component.output, mca_btl_xrc_component.params.verbose);
     mca_btl_xrc_component.speak = xrc_params_named();
+    mca_btl_xrc_component.said = false;
+    mca_btl_xrc_component.finalized = 0;
     mca_btl_xrc_component.usable = OPAL_SUCCESS == xrc_params_check();
     return OPAL_SUCCESS;
 }
@@ -269,6 +271,18 @@ static void give_up_modules(void)
     }
 }
 
+/*
+ * A child of a process with registered memory must not have its pages swapped under the HCA. Nothing can be registered before, so
+ * this is the first verb; one that other users of the library have called before does no harm. Newer kernels need none of it.
+ */
+static void prepare_fork(void)
+{
+    int rc = ibv_fork_init();
+    if (0 != rc) {
+        XRC_VERBOSE(1, "ibv_fork_init: %s", strerror(rc));
+    }
+}
+
 /* Find all ports and start serving them; how many there are. */
 static unsigned start(void)
 {
@@ -276,6 +290,7 @@ static unsigned start(void)
     if (NULL == mca_btl_xrc_component.modules || !mca_btl_xrc_component.usable || !limits_good()) {
         return 0;
     }
+    prepare_fork();
     int found = add_devices();
     if (0 == mca_btl_xrc_component.nmodules) {
         if (!mca_btl_xrc_component.said) {
