@@ -217,6 +217,7 @@ struct xrc_device {
     bool no_open_qp;      /* service: the verbs library has no ibv_open_qp */
     bool leaving;         /* service: no new TGTs here */
     bool telling;         /* service: initiators have still to hear of a port that has failed */
+    uint64_t down;        /* service: ports that have failed, a bit each */
     bool fatal;           /* service sets it, progress reports it */
     char name[IBV_SYSFS_NAME_MAX];
 };
@@ -361,6 +362,9 @@ int xrc_modex_fetch(const opal_proc_t *proc, struct xrc_modex *modex);
 
 mca_btl_xrc_module_t *xrc_module_create(struct xrc_device *device, uint8_t port, uint8_t path_bits);
 void xrc_module_destroy(mca_btl_xrc_module_t *module);
+
+/** Have the other ranks of its domain write to this module. */
+void xrc_module_listen(mca_btl_xrc_module_t *module);
 void xrc_module_quiesce(mca_btl_xrc_module_t *module);
 
 struct xrc_device *xrc_device_open(struct ibv_device *ibdev);

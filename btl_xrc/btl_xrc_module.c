@@ -175,6 +175,12 @@ static int probe_ini(mca_btl_xrc_module_t *module)
     return OPAL_SUCCESS;
 }
 
+void xrc_module_listen(mca_btl_xrc_module_t *module)
+{
+    struct xrc_ud_addr ud = xrc_ud_address(module->ud);
+    xrc_board_publish(module->device->board, &ud, &module->addr);
+}
+
 static int make_queues(mca_btl_xrc_module_t *module)
 {
     int rc = make_cqs(module);
@@ -192,8 +198,7 @@ static int make_queues(mca_btl_xrc_module_t *module)
         xrc_error_verb(module->device, "setting up the UD QP", err);
         return OPAL_ERROR;
     }
-    struct xrc_ud_addr ud = xrc_ud_address(module->ud);
-    xrc_board_publish(module->device->board, &ud, &module->addr);
+    xrc_module_listen(module);
     return OPAL_SUCCESS;
 }
 

@@ -132,11 +132,30 @@ static void grow(const struct ibv_srq *srq)
     }
 }
 
+static uint64_t bit_of(uint8_t port)
+{
+    return 1ull << port % 64u;
+}
+
+/* The other ranks of the domain have the same ports: they are to write to us at one that works, if there is any. */
+static void listen_elsewhere(struct xrc_device *device)
+{
+    for (unsigned i = 0; i < mca_btl_xrc_component.nmodules; ++i) {
+        mca_btl_xrc_module_t *module = mca_btl_xrc_component.modules[i];
+        if (module->device == device && 0 == (device->down & bit_of(module->addr.port))) {
+            xrc_module_listen(module);
+            return;
+        }
+    }
+}
+
 static void port_changed(mca_btl_xrc_module_t *home, uint8_t port, enum ibv_event_type what)
 {
     bool up = IBV_EVENT_PORT_ACTIVE == what;
     xrc_count(&mca_btl_xrc_component.counters.port_errors, !up);
     XRC_VERBOSE(5, "%s port %u: %s", home->device->name, port, ibv_event_type_str(what));
+    home->device->down = up ? home->device->down & ~bit_of(port) : home->device->down | bit_of(port);
+    listen_elsewhere(home->device);
     xrc_apm_port(home->device, port, up);
     xrc_tgt_port(home, port, up);
 }

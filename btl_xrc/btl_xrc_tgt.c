@@ -113,6 +113,7 @@ static struct neighbour neighbour_at(struct xrc_board *board, uint32_t slot)
     return n;
 }
 
+/* From the port where the other one is: two ports of a device need not be on one fabric, and all its ranks have the same ports. */
 static void send_to(mca_btl_xrc_module_t *module, const struct neighbour *to, enum xrc_msg_type type, uint32_t slot,
                     uint32_t qpn, enum xrc_msg_reason reason)
 {
@@ -121,7 +122,8 @@ static void send_to(mca_btl_xrc_module_t *module, const struct neighbour *to, en
                           .domain = xrc_board_uuid(module->device->board),
                           .slot = slot,
                           .tgt_qpn = qpn};
-    xrc_ud_send(module, &to->contact, &to->addr, &msg);
+    mca_btl_xrc_module_t *by = xrc_path_module_at(module->device, to->addr.port);
+    xrc_ud_send(NULL != by ? by : module, &to->contact, &to->addr, &msg);
 }
 
 /* A rank that does not hold @a tgt and could. Board lock held. */
