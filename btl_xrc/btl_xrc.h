@@ -191,9 +191,10 @@ struct mca_btl_xrc_component_t {
     unsigned nmodules;
     unsigned finalized;
     int output;
-    bool usable; /* the version guard and the parameters were happy */
-    bool speak;  /* somebody wants to hear why we cannot be used */
-    bool said;   /* and has been told something */
+    bool usable;          /* the version guard and the parameters were happy */
+    bool speak;           /* somebody wants to hear why we cannot be used */
+    bool said;            /* and has been told something */
+    uint32_t generations; /* of INI QPs: each has a number of its own */
     struct xrc_counters counters;
 };
 typedef struct mca_btl_xrc_component_t mca_btl_xrc_component_t;

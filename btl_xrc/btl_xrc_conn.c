@@ -106,7 +106,8 @@ static int make_ini_of(struct xrc_node *node)
     node->unsignalled = node->in_flight = 0;
     node->last_posted = node->drained = false;
     xrc_count(&module->reach.inis, 1);
-    node->generation = (uint32_t) xrc_count(&mca_btl_xrc_component.counters.ini_qps, 1);
+    node->generation = __atomic_add_fetch(&mca_btl_xrc_component.generations, 1, __ATOMIC_RELAXED);
+    xrc_count(&mca_btl_xrc_component.counters.ini_qps, 1);
     return OPAL_SUCCESS;
 }
 
