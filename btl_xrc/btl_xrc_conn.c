@@ -188,6 +188,14 @@ static void take_gone(mca_btl_xrc_module_t *module, struct xrc_gone *gone, bool 
     free(gone);
 }
 
+static void take_alone(const mca_btl_xrc_module_t *module, struct xrc_result *result, bool serve)
+{
+    if (serve) {
+        xrc_show_help("no ibv_open_qp", opal_process_info.nodename, module->device->name);
+    }
+    free(result);
+}
+
 static void take_conn(struct xrc_conn *conn, bool serve)
 {
     if (serve) {
@@ -207,6 +215,7 @@ void xrc_conn_take_results(mca_btl_xrc_module_t *module, bool serve)
         switch (result->kind) {
         case XRC_RESULT_CONN: take_conn(XRC_CONTAINER(result, struct xrc_conn, result), serve); break;
         case XRC_RESULT_NUDGE: take_nudge(XRC_CONTAINER(result, struct xrc_nudge, result), serve); break;
+        case XRC_RESULT_ALONE: take_alone(module, result, serve); break;
         case XRC_RESULT_GONE: take_gone(module, XRC_CONTAINER(result, struct xrc_gone, result), serve); break;
         }
     }
@@ -415,6 +424,15 @@ void xrc_conn_service_message(mca_btl_xrc_module_t *module, const struct xrc_msg
     } else {
         conn->reason = msg->reason;
         step(conn, XRC_INI_EV_REJECT);
+    }
+}
+
+void xrc_conn_service_alone(mca_btl_xrc_module_t *module)
+{
+    struct xrc_result *result = (struct xrc_result *) calloc(1, sizeof(*result));
+    if (NULL != result) {
+        result->kind = XRC_RESULT_ALONE;
+        xrc_stack_push(&module->results, &result->link);
     }
 }
 

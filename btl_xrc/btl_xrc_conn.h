@@ -13,7 +13,7 @@
 /* What the service thread hands to the MPI side, on a module's stack of results. */
 struct xrc_result {
     struct xrc_link link;
-    enum { XRC_RESULT_CONN, XRC_RESULT_NUDGE, XRC_RESULT_GONE } kind;
+    enum { XRC_RESULT_CONN, XRC_RESULT_NUDGE, XRC_RESULT_GONE, XRC_RESULT_ALONE } kind;
 };
 
 /** The INI of this node has been given an alternate path: some packet must go each way before it is armed. */
@@ -81,6 +81,9 @@ void xrc_conn_service_message(mca_btl_xrc_module_t *module, const struct xrc_msg
 
 /** GONE has come: is it about an INI that is being connected? */
 bool xrc_conn_service_gone(const mca_btl_xrc_module_t *module, const struct xrc_msg *msg);
+
+/** Nobody can hold a TGT of @a module's device but its maker: to be said. */
+void xrc_conn_service_alone(mca_btl_xrc_module_t *module);
 
 /** Send again what is due, give up what is overdue; milliseconds until the next is due, -1 for none. */
 int xrc_conn_service_tick(uint64_t now_ms);

@@ -139,6 +139,17 @@ static const struct {
      "\n"
      "Is that process alive, and its host's link up? A longer time can be\n"
      "given with btl_xrc_connect_timeout."},
+    {"no ibv_open_qp",
+     "The verbs library has no ibv_open_qp, so two processes cannot hold one XRC\n"
+     "target QP of the xrc BTL:\n"
+     "\n"
+     "  Host:    %s\n"
+     "  Device:  %s\n"
+     "\n"
+     "Each such QP goes with the process that made it. That does no harm to jobs\n"
+     "whose processes end together; but when one ends before others of its host,\n"
+     "those may lose what is sent to them, which ends the job. A newer release of\n"
+     "rdma-core, and with it of the device's provider, has ibv_open_qp."},
     {"send failed",
      "A send of the xrc BTL has failed.\n"
      "\n"

@@ -6,6 +6,7 @@
 
 #include "btl_xrc_apm_fsm.h"
 #include "btl_xrc_board.h"
+#include "btl_xrc_conn.h"
 #include "btl_xrc_gone.h"
 #include "btl_xrc_path.h"
 #include "btl_xrc_service.h"
@@ -578,12 +579,7 @@ void xrc_tgt_kept(mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
     struct xrc_device *device = module->device;
     if (our_domain(module, msg) && XRC_REASON_UNSUPPORTED == msg->reason && !device->no_open_qp) {
         device->no_open_qp = true;
-        if (0 == xrc_board_slot(device->board)) {
-            opal_output(0,
-                        "btl:xrc: the verbs library has no ibv_open_qp: each TGT QP of %s goes with the rank "
-                        "that made it",
-                        device->name);
-        }
+        xrc_conn_service_alone(module);
     }
 }
 
