@@ -354,6 +354,9 @@ int xrc_params_register(void);
 int xrc_params_check(void);
 bool xrc_params_named(void);
 
+/** MPI_Finalize waits for nobody (async_mpi_finalize). */
+bool xrc_params_ends_alone(void);
+
 /** Say which parameters of ours are set in the environment that do not exist, once, and what may have been meant. */
 void xrc_params_warn_unknown(void);
 bool xrc_params_port_wanted(const char *device, int port);
@@ -367,6 +370,9 @@ void xrc_module_destroy(mca_btl_xrc_module_t *module);
 /** Have the other ranks of its domain write to this module. */
 void xrc_module_listen(mca_btl_xrc_module_t *module);
 void xrc_module_quiesce(mca_btl_xrc_module_t *module);
+
+/** Have all arrived that is buffered here, before the peers that it is for are forgotten. */
+void xrc_module_linger(mca_btl_xrc_module_t *module);
 
 struct xrc_device *xrc_device_open(struct ibv_device *ibdev);
 void xrc_device_release(struct xrc_device *device);
@@ -395,6 +401,9 @@ static inline void xrc_srq_due(struct xrc_srq *srq, enum xrc_srq_todo todo)
 }
 
 int mca_btl_xrc_component_progress(void);
+
+/** Sends alone go on, and connecting. */
+int xrc_progress_sends(mca_btl_xrc_module_t *module);
 void xrc_module_fail(mca_btl_xrc_module_t *module, opal_proc_t *proc, const char *why);
 
 /** Register the performance variables. */

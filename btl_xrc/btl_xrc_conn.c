@@ -188,11 +188,10 @@ static void take_gone(mca_btl_xrc_module_t *module, struct xrc_gone *gone, bool 
     free(gone);
 }
 
-static void take_alone(const mca_btl_xrc_module_t *module, struct xrc_result *result, bool serve)
+/* Also at the end: it may have been found out only then. */
+static void take_alone(const mca_btl_xrc_module_t *module, struct xrc_result *result)
 {
-    if (serve) {
-        xrc_show_help("no ibv_open_qp", opal_process_info.nodename, module->device->name);
-    }
+    xrc_show_help("no ibv_open_qp", opal_process_info.nodename, module->device->name);
     free(result);
 }
 
@@ -215,7 +214,7 @@ void xrc_conn_take_results(mca_btl_xrc_module_t *module, bool serve)
         switch (result->kind) {
         case XRC_RESULT_CONN: take_conn(XRC_CONTAINER(result, struct xrc_conn, result), serve); break;
         case XRC_RESULT_NUDGE: take_nudge(XRC_CONTAINER(result, struct xrc_nudge, result), serve); break;
-        case XRC_RESULT_ALONE: take_alone(module, result, serve); break;
+        case XRC_RESULT_ALONE: take_alone(module, result); break;
         case XRC_RESULT_GONE: take_gone(module, XRC_CONTAINER(result, struct xrc_gone, result), serve); break;
         }
     }

@@ -260,8 +260,10 @@ int mca_btl_xrc_add_procs(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t
 int mca_btl_xrc_del_procs(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **procs,
                           struct mca_btl_base_endpoint_t **endpoints)
 {
-    (void) btl;
     (void) procs;
+    if (xrc_params_ends_alone()) {
+        xrc_module_linger((mca_btl_xrc_module_t *) btl);
+    }
     for (size_t i = 0; i < nprocs; ++i) {
         if (NULL != endpoints[i]) {
             xrc_endpoint_remove(endpoints[i]);

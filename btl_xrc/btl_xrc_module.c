@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One active port of an HCA: made before the modex, taken down in the order that verbs demand. */
 #include <errno.h>
+#include <sched.h>
 
 #include "btl_xrc_board.h"
 #include "btl_xrc_bounce.h"
@@ -15,6 +16,7 @@
 #define INLINE_DEFAULT 256u       /* asked for when the user says nothing */
 #define RDMA_LIMIT     (1u << 30) /* largest single put or get */
 #define DRAIN_MS       1000u      /* how long finalize waits for sends on the way */
+#define LINGER_MS      10000u     /* the same where Open MPI does not wait until all have got what they want */
 
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t cbfunc)
 {
@@ -245,6 +247,29 @@ mca_btl_xrc_module_t *xrc_module_create(struct xrc_device *device, uint8_t port,
 }
 
 /* ---- taking it down ---- */
+
+static bool something_left(mca_btl_xrc_module_t *module)
+{
+    bool any = false;
+    for (struct xrc_node *node = module->nodes; NULL != node; node = node->next) {
+        any = xrc_node_is_sending(node) || any;
+    }
+    return any;
+}
+
+/*
+ * A send that was buffered is done for the application, which may have come to its end since. Nothing is received meanwhile:
+ * this process has had all that it wants, and upper layers are half gone.
+ */
+void xrc_module_linger(mca_btl_xrc_module_t *module)
+{
+    uint64_t until = xrc_service_now_ms() + LINGER_MS;
+    while (something_left(module) && xrc_service_now_ms() < until) {
+        if (0 == xrc_progress_sends(module)) {
+            sched_yield();
+        }
+    }
+}
 
 /* Upper layers are gone by now: completions are counted, nobody is called. True while something is on the way. */
 static bool sends_on_the_way(mca_btl_xrc_module_t *module)

@@ -355,6 +355,22 @@ void xrc_node_nudge(struct xrc_node *node)
     xrc_node_unlock(node, both);
 }
 
+/* In order: when the mark is done, or refused since its peer is gone, all before it have arrived. */
+bool xrc_node_is_sending(struct xrc_node *node)
+{
+    bool both = xrc_node_lock(node);
+    bool waits = NULL != node->ring_head;
+    bool ready = XRC_INI_READY == node->state;
+    bool unsure = ready && node->unsignalled > 0 && NULL != node->endpoints;
+    if (unsure && !waits && 0 == node->in_flight) {
+        node->parting = true;
+        (void) post_nothing(node, XRC_FRAG_MARK);
+    }
+    bool posted = ready && node->in_flight > 0;
+    xrc_node_unlock(node, both);
+    return waits || unsure || posted;
+}
+
 static void destroy_ini(struct ibv_qp *ini, struct xrc_apm *apm)
 {
     xrc_apm_release(apm);
@@ -508,7 +524,7 @@ struct xrc_node *xrc_node_get(mca_btl_xrc_module_t *module, const struct xrc_mod
     if (NULL != node) {
         node->domain = remote->domain;
         node->addr = remote->addr;
-        node->fault_said = node->farewell_due = false;
+        node->fault_said = node->farewell_due = node->parting = false;
         memset(&node->answerer, 0, sizeof(node->answerer));
         set_state(node, XRC_INI_IDLE);
         xrc_count(&module->reach.domains, !xrc_node_is_own(node));
@@ -594,7 +610,7 @@ void xrc_node_fail(struct xrc_node *node, const char *why)
     }
     struct xrc_frag *frag = take_all(node);
     xrc_node_unlock(node, both);
-    while (NULL != (proc = next_unreported(node))) {
+    while (!node->parting && NULL != (proc = next_unreported(node))) {
         xrc_module_fail(node->module, proc, why);
         OBJ_RELEASE(proc);
     }

@@ -43,6 +43,7 @@ struct xrc_node {
     bool last_posted; /* DRAINING: the last work request of this INI is on its way, ... */
     bool drained;     /* ... and has come back, with none of those before it lost */
     bool fault_said;
+    bool parting;      /* all that was handed to us has been posted; should it fail now, its peers have had enough */
     bool farewell_due; /* the remote domain may have a TGT for this INI */
 };
 
@@ -90,6 +91,12 @@ int xrc_node_send_now(struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_
 
 /** Give back what @a frag held and send what waits. True: its endpoint has left and this was its last one. */
 bool xrc_node_retire(struct xrc_frag *frag);
+
+/**
+ * Is there anything that has been taken over from upper layers and may not have arrived? What was posted without a completion
+ * gets one.
+ */
+bool xrc_node_is_sending(struct xrc_node *node);
 
 /** Post for peers that wait, in turn. */
 void xrc_node_drain(struct xrc_node *node);

@@ -444,6 +444,13 @@ bool xrc_params_named(void)
     return named;
 }
 
+bool xrc_params_ends_alone(void)
+{
+    int index = mca_base_var_find("ompi", "async", "mpi", "finalize");
+    const bool *value = NULL;
+    return index >= 0 && OPAL_SUCCESS == mca_base_var_get_value(index, &value, NULL, NULL) && NULL != value && *value;
+}
+
 bool xrc_params_port_wanted(const char *device, int port)
 {
     if (NULL != PARAMS.if_include) {

@@ -73,7 +73,7 @@ static void send_failed(mca_btl_xrc_module_t *module, struct xrc_frag *frag, con
         return;
     }
     bool first = IBV_WC_WR_FLUSH_ERR != wc->status || XRC_INI_DRAINING == xrc_node_state(node);
-    if (!node->fault_said && first && !module->closing) {
+    if (!node->fault_said && first && !module->closing && !node->parting) {
         node->fault_said = true;
         xrc_error_send(node, NULL != endpoint ? endpoint : node->endpoints, wc->status);
     }
@@ -164,6 +164,20 @@ static int serve_queues(mca_btl_xrc_module_t *module, int n)
         if (OPAL_UNLIKELY(0 != __atomic_load_n(&module->srq[i].todo, __ATOMIC_RELAXED))) {
             n += serve_queue(module, &module->srq[i]);
         }
+    }
+    return n;
+}
+
+int xrc_progress_sends(mca_btl_xrc_module_t *module)
+{
+    struct ibv_wc wc[BATCH_MOST];
+    int n = progress_send(module, wc, BATCH_MOST);
+    if (!xrc_stack_empty(&module->results)) {
+        xrc_conn_take_results(module, true);
+        ++n;
+    }
+    if (NULL != module->starved) {
+        feed_starved(module);
     }
     return n;
 }
