@@ -23,7 +23,18 @@
 #define vs_add_relaxed(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define vs_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
-/* Compare and swap; a full barrier either way. */
+/* Behind any of the above that are SEQ_CST, or vs_cas, where a later plain or acquiring load must not come before: they are ordered among
+ * themselves, which on x86 makes each of them a full barrier, and elsewhere does not. */
+static inline void vs_fence_behind(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+#else
+	vs_fence();
+#endif
+}
+
+/* Compare and swap: SEQ_CST either way. */
 #define vs_cas(p, expected, desired)                                                                                               \
 	__extension__({                                                                                                                \
 		__typeof__(*(p)) vs_cas_expected = (expected);                                                                             \

@@ -6,8 +6,8 @@
 #define VS_POINTS(X)                                                                                                               \
 	X(segment_created) X(segment_mapped) X(segment_initialised)                                                                    \
 	X(process_locked) X(process_published) X(process_retired) X(process_buried)                                                    \
-	X(slot_taken) X(slot_published) X(slot_retired) X(slot_freed)                                                                  \
-	X(pages_reserved) X(pages_named) X(pages_punched) X(pages_unnamed)                                                             \
+	X(slot_taken) X(slot_published) X(slot_retired) X(slot_emptied) X(slot_freed)                                                                  \
+	X(pages_reserved) X(pages_placed) X(pages_named) X(pages_punched) X(pages_unnamed)                                                             \
 	X(ring_claimed) X(ring_written) X(ring_full)                                                                                   \
 	X(rq_posted) X(rq_ringed) X(rq_taken)                                                                                          \
 	X(host_made) X(host_published)                                                                                                 \

@@ -235,6 +235,16 @@ bool vs_process_any(void)
 
 /* ---- grace ---- */
 
+/* Never backwards, whoever else is about it: quiesce looks no further. */
+static void raise_hazards(uint32_t n)
+{
+	uint32_t seen;
+
+	do {
+		seen = vs_load_relaxed(&vs_me->hazards);
+	} while (seen < n && !vs_cas(&vs_me->hazards, seen, n));
+}
+
 struct vs_hazard *vs_enter(void)
 {
 	static __thread uint32_t mine __attribute__((tls_model("initial-exec")));
@@ -245,8 +255,9 @@ struct vs_hazard *vs_enter(void)
 		uint64_t stamp = vs_load_relaxed(&h->pad[0]) + 1;
 
 		if (i >= vs_load_relaxed(&vs_me->hazards))
-			vs_store_full(&vs_me->hazards, i + 1);
+			raise_hazards(i + 1);
 		if (vs_load_relaxed(&h->word) == 0 && vs_cas(&h->word, 0, stamp)) {
+			vs_fence_behind();
 			vs_store_relaxed(&h->pad[0], stamp);
 			mine = i;
 			return h;

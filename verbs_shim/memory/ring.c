@@ -40,7 +40,8 @@ bool vs_ring_push(struct vs_ring *ring, struct vs_cqe *slots, uint32_t entries, 
 			VS_POINT(ring_written);
 			vs_store(&slot->word, vs_word(VS_RING_FULL, tail, 0));
 			VS_POINT(ring_full);
-			vs_cas(&ring->tail, tail, tail + 1); /* also the fence between FULL and a look at the arm word */
+			vs_cas(&ring->tail, tail, tail + 1);
+			vs_fence_behind(); /* between FULL and a look at the arm word */
 			return true;
 		}
 		if (vs_word_pos(word) < tail)
@@ -63,6 +64,7 @@ unsigned vs_ring_reap(struct vs_ring *ring, struct vs_cqe *slots, uint32_t entri
 		slots[i].kind = VS_CQE_VOID;
 		vs_store(&slots[i].word, vs_word(VS_RING_FULL, vs_word_pos(word), 0));
 		vs_cas(&ring->tail, vs_word_pos(word), vs_word_pos(word) + 1);
+		vs_fence_behind();
 		n++;
 	}
 	return n;

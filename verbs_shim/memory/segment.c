@@ -538,7 +538,9 @@ int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes)
 	if (err)
 		return err;
 	VS_POINT(pages_reserved);
-	slot->ext_page = page;
+	vs_store(&slot->ext_pages, 0); /* a CQ that is resized names its old ones, perhaps more of them */
+	vs_store(&slot->ext_page, page);
+	VS_POINT(pages_placed);
 	vs_store(&slot->ext_pages, (uint32_t)pages);
 	VS_POINT(pages_named);
 	mark_pages(page, (uint32_t)pages, true);

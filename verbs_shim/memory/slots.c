@@ -115,7 +115,7 @@ void vs_slot_free(enum vs_table table, uint32_t index)
 	struct vs_slot *slot = vs_slot_at(table, index);
 
 	vs_extent_free(slot);
-	slot->owner = 0;
+	VS_POINT(slot_emptied); /* still its owner's: with him it goes, whoever else dies here */
 	set_state(slot, VS_FREE);
 	VS_POINT(slot_freed);
 }

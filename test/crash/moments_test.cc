@@ -1,0 +1,104 @@
+// Moments between two steps on shared state that matter only where something else lies in a certain place: each a named point at which one
+// process is stopped, and what another must still have then.
+#define VS_CRASH_POINTS
+#include "../conform/peer.h"
+
+extern "C" {
+#include "core/context.h"
+#include "memory/process.h"
+}
+
+using namespace vt;
+
+namespace
+{
+
+class MomentsTest : public vt::Test
+{
+};
+
+// Ends its process there. The environment is read once, at the first point that it comes by: this program itself never joins the fabric.
+void die_at(const std::string &point)
+{
+    setenv("VERBS_SHIM_DIE_AT", point.c_str(), 1);
+}
+
+void look_for_the_dead()
+{
+    Child next([](const Link &) { Context c = open_device(); });
+    EXPECT_EQ(next.wait(), 0);
+}
+
+constexpr int page_of_cqes = 4096 / 64;
+
+// A CQ that shrinks gets fewer pages elsewhere. In between it must not name as many there as it had: those behind are another's.
+TEST_F(MomentsTest, ACqKilledWhileItShrinksTakesNobodysPages)
+{
+    Child victim([](const Link &link) {
+        die_at("pages_placed:3");
+        Context c = open_device();
+        Cq hole = make_cq(c, page_of_cqes - 1); // one page, before the other process's
+        link.meet();
+        Cq large = make_cq(c, 16 * page_of_cqes - 1);
+        EXPECT_EQ(hole.destroy(), 0);
+        ibv_resize_cq(large, page_of_cqes - 1);
+    });
+    victim.link().get<char>();
+    Child other([](const Link &link) {
+        Node n;
+        Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq), peer = make_qp(IBV_QPT_RC, n.pd, n.cq);
+        connect(qp, n.lid, peer, n.lid);
+        ASSERT_EQ(post_recv(peer, 1, {n.sge(0, 64)}), 0);
+        ASSERT_EQ(Send(IBV_WR_SEND, {n.sge(64, 64)}).id(2).post(qp), 0);
+        link.meet();
+        link.meet();
+        std::vector<uint64_t> ids = {next_wc(n.cq).wr_id, next_wc(n.cq).wr_id};
+        std::sort(ids.begin(), ids.end());
+        EXPECT_EQ(ids, (std::vector<uint64_t>{1, 2}));
+    });
+    other.link().meet();
+    victim.link().put('m');
+    EXPECT_EQ(victim.wait(), 256 + SIGKILL);
+    look_for_the_dead();
+    other.link().meet();
+    EXPECT_EQ(other.wait(), 0);
+}
+
+uint32_t count_slots(vs_table table)
+{
+    uint32_t index, n = 0;
+    vs_slot *slot;
+    vs_for_each_slot(table, index, slot) n++;
+    return n;
+}
+
+// Who dies while he frees an object leaves it as his, for whoever comes after him.
+TEST_F(MomentsTest, ASlotWhoseOwnerIsKilledWhileHeFreesItIsFree)
+{
+    for (vs_table table : {VS_PD, VS_CQ, VS_MR}) {
+        Child other([&](const Link &link) {
+            Node n;
+            uint32_t before = count_slots(table);
+            link.meet();
+            link.meet();
+            EXPECT_EQ(count_slots(table), before) << "table " << table;
+        });
+        other.link().meet();
+        Child victim([&](const Link &) {
+            die_at("slot_emptied");
+            Context c = open_device();
+            Pd pd(ibv_alloc_pd(c));
+            if (table == VS_CQ)
+                make_cq(c);
+            char byte;
+            if (table == VS_MR)
+                Mr(ibv_reg_mr(pd, &byte, 1, 0));
+        });
+        EXPECT_EQ(victim.wait(), 256 + SIGKILL);
+        look_for_the_dead();
+        other.link().meet();
+        EXPECT_EQ(other.wait(), 0);
+    }
+}
+
+} // namespace
