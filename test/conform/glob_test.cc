@@ -3,6 +3,7 @@
 // die in the middle take nobody with them, and whatever the engine of the owner cannot touch is an error of the request.
 #include "conform/atomic.h"
 #include "conform/pair.h"
+#include "conform/peer.h"
 #include "conform/window.h"
 
 #include <linux/capability.h>
@@ -243,6 +244,42 @@ TEST_P(GlobTurns, TwoEnginesAtEachOthersWords)
 
 INSTANTIATE_TEST_SUITE_P(All, GlobTurns, ::testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "Glob" : "Hca"); });
+
+// A peer waits inside the data path for this process's engine; whoever resizes a CQ waits for that peer; and the engine, whose QP completes
+// into that CQ, waits until it has its new size. It must serve the peer meanwhile: else each time takes until quiesce gives up.
+TEST_F(Glob, AnEngineThatWaitsForACqThatIsResizedServesItsPeers)
+{
+    Child peer([](const Link &link) {
+        Node n(page, all_access | IBV_ACCESS_REMOTE_ATOMIC);
+        Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
+        Address to = connect_over(link, qp, n);
+        link.meet();
+        while (!readable(link.fd())) {
+            Send add(IBV_WR_ATOMIC_FETCH_AND_ADD, {n.sge(0, 8)});
+            add.wr.wr.atomic.remote_addr = to.addr;
+            add.wr.wr.atomic.rkey = to.rkey;
+            add.wr.wr.atomic.compare_add = 1;
+            ASSERT_EQ(outcome(qp, add), IBV_WC_SUCCESS);
+        }
+        link.meet();
+    });
+    Node n(page, all_access | IBV_ACCESS_REMOTE_ATOMIC);
+    Path p;
+    p.access |= IBV_ACCESS_REMOTE_ATOMIC;
+    Qp target = make_qp(IBV_QPT_RC, n.pd, n.cq);
+    connect_over(peer.link(), target, {n.lid, target->qp_num, 0, n.mr->rkey, n.addr()}, p);
+    Cq cq = make_cq(n.ctx);
+    Qp waits = make_qp(IBV_QPT_RC, n.pd, cq), dry = make_qp(IBV_QPT_RC, n.pd, n.cq);
+    connect(waits, n.lid, dry, n.lid); // tries again every 10 us
+    ASSERT_EQ(Send().post(waits), 0);
+    peer.link().meet();
+    for (int i = 0; i < 100; i++)
+        ASSERT_EQ(ibv_resize_cq(cq, i % 2 ? 100 : 500), 0);
+    peer.link().meet();
+    EXPECT_EQ(peer.wait(), 0);
+    ASSERT_EQ(post_recv(dry, 1), 0);
+    EXPECT_EQ(next_wc(cq).status, IBV_WC_SUCCESS);
+}
 
 // An owner that stands still keeps a request waiting, and it is carried out once the owner goes on.
 TEST_F(Glob, AnOwnerThatStandsStill)

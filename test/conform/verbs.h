@@ -566,6 +566,10 @@ class Link
         put('m');
         need(get<char>() == 'm', "meet");
     }
+    int fd() const
+    {
+        return fd_;
+    }
 
   private:
     int fd_;

@@ -140,7 +140,7 @@ bool vs_cq_resizing_slow(uint32_t cq_id)
 {
 	const struct vs_cq_shm *shm = cq_id ? vs_slot_get(VS_CQ, cq_id) : NULL;
 
-	return shm && vs_load_relaxed(&shm->resizing);
+	return shm && vs_load(&shm->resizing);
 }
 
 struct vs_hazard *vs_enter_cq(uint32_t cq_id)
@@ -151,6 +151,8 @@ struct vs_hazard *vs_enter_cq(uint32_t cq_id)
 		if (!vs_cq_resizing(cq_id))
 			return h;
 		vs_exit(h);
+		if (vs_engine_is_me())
+			vs_engine_ops.serve_copies(); /* whoever resizes it may be waiting for one who waits for that */
 		sched_yield();
 	}
 }
@@ -213,6 +215,7 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 	vs_add(&vs_seg->resizes, 1);
 	vs_quiesce();
 	vs_control_lock();
+	vs_process_reap_dead(); /* an entry that one of them had claimed hides what lies behind it */
 	tail = cq->shm->ring.tail;
 	err = swap_ring(cq, entries_for(cqe));
 	if (err == EINVAL)
@@ -264,6 +267,7 @@ int vs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 		vs_store_full(&cq->shm->armed, VS_CQ_ARM_ANY);
 	else
 		vs_cas(&cq->shm->armed, VS_CQ_IDLE, VS_CQ_ARM_SOLICITED);
+	vs_fence_behind(); /* the program looks into the ring next */
 	vs_cq_look_stalled(cq); /* it may be the last word before the program sleeps */
 	return 0;
 }
@@ -408,9 +412,11 @@ bool vs_cq_any_stalled(void)
 	for (size_t i = 0; !stalled && i < vs_tables[VS_CQ].count; i++) {
 		struct vs_cq *cq = vs_local_cq[i];
 
-		/* While the program reads it, it goes on by itself. */
-		if (!cq || !vs_trylock(&cq->lock))
+		if (!cq)
 			continue;
+		stalled = !vs_trylock(&cq->lock); /* the program reads it: look again */
+		if (stalled)
+			break;
 		stalled = vs_ring_stalled(cq->ring, cq->entries, cq->head);
 		vs_unlock(&cq->lock);
 	}

@@ -57,7 +57,8 @@ void vs_cq_rolled(struct vs_cq_shm *cq);
 void vs_cq_look_stalled(struct vs_cq *cq);
 extern uint32_t vs_cq_stall_seen;
 
-/* Engine: does any CQ of this process stand still at an entry that a producer claimed and has not finished? */
+/* Engine: does any CQ of this process stand still at an entry that a producer claimed and has not finished, or may do so, since the program
+ * is just reading it? */
 bool vs_cq_any_stalled(void);
 
 /* Engine: completion events that producers in other processes left for this one. */

@@ -249,12 +249,14 @@ static enum vs_verdict ask(struct vs_request *req)
 		enum vs_verdict v = try_once(req);
 
 		vs_exit(h);
-		if (v == VS_CHECK_PEER)
+		if (v == VS_CHECK_PEER) {
 			vs_peer_look(req->peer_proc);
-		else if (v == VS_AGAIN)
+		} else if (v == VS_AGAIN) {
+			vs_place_serve_meanwhile(); /* as in vs_enter_cq */
 			sched_yield();
-		else
+		} else {
 			return v;
+		}
 	}
 }
 
