@@ -200,6 +200,33 @@ TEST_F(ChangeTest, LockedMemoryOfAClosedContext)
     EXPECT_EQ(child.wait(), 0);
 }
 
+// The kernel counts for each address space: a child has locked nothing of what its parent has registered.
+TEST_F(ChangeTest, LockedMemoryOfAForkedChild)
+{
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the thread sanitizer knows no threads in a child of a threaded process";
+#endif
+    Child parent([](const Link &) {
+        drop_ipc_lock();
+        limit_pages(8);
+        Context c = open_device();
+        Pd pd(ibv_alloc_pd(c));
+        auto *mem = static_cast<char *>(mmap(nullptr, 8 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        need(mem != MAP_FAILED, "mmap");
+        Mr all(ibv_reg_mr(pd, mem, 8 * 4096, all_access));
+        ASSERT_TRUE(all);
+        Child child([mem](const Link &) {
+            Context own = open_device();
+            Pd own_pd(ibv_alloc_pd(own));
+            EXPECT_EQ(reg_error(own_pd, mem, 8 * 4096), 0);
+            EXPECT_EQ(reg_error(own_pd, mem, 8 * 4096 + 1), ENOMEM);
+        });
+        EXPECT_EQ(child.wait(), 0);
+        EXPECT_EQ(reg_error(pd, mem, 1), ENOMEM);
+    });
+    EXPECT_EQ(parent.wait(), 0);
+}
+
 TEST_F(ChangeTest, LockedMemoryOfThePrivileged)
 {
     if (geteuid() != 0)

@@ -259,6 +259,44 @@ TEST_P(ForkTest, AForkedChildMakesItsOwnContextAndTalksToItsParent)
     EXPECT_EQ(child.wait(), 0);
 }
 
+// What waited for a timer when the parent forked is the parent's to send: the child's engine begins with nothing.
+TEST_P(ForkTest, AForkedChildsEngineSendsNothingOfItsParents)
+{
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the thread sanitizer knows no threads in a child of a threaded process";
+#endif
+    Node n;
+    Qp a = make_qp(IBV_QPT_RC, n.pd, n.cq), b = make_qp(IBV_QPT_RC, n.pd, n.cq);
+    connect(a, n.lid, b, n.lid);
+    ASSERT_EQ(Send().post(a), 0); // no receive: it is tried again and again
+    Child child([&](const Link &link) {
+        link.meet();
+        Node own;
+        Qp qp = make_qp(IBV_QPT_RC, own.pd, own.cq);
+        Path nowhere;
+        nowhere.qpn = qp->qp_num + 1;
+        nowhere.lid = own.lid;
+        nowhere.retry = 5; // more tries than the parent's has
+        bring_up(qp, nowhere);
+        EXPECT_EQ(outcome(qp, Send()), IBV_WC_RETRY_EXC_ERR);
+        link.meet();
+    });
+    Path other;
+    other.psn = 0x10; // before the one that the parent's was to have: with that it is out of sequence
+    for (ibv_qp *qp : {(ibv_qp *) a, (ibv_qp *) b})
+        ASSERT_EQ(to_state(qp, IBV_QPS_RESET), 0);
+    connect(a, n.lid, b, n.lid, other);
+    child.link().meet();
+    child.link().meet();
+    EXPECT_EQ(child.wait(), 0);
+    EXPECT_EQ(state_of(a), IBV_QPS_RTS);
+    ASSERT_EQ(post_recv(b, 1), 0);
+    ASSERT_EQ(Send().id(2).post(a), 0);
+    EXPECT_EQ(next_wc(n.cq).wr_id, 1u);
+    EXPECT_EQ(next_wc(n.cq).wr_id, 2u);
+    EXPECT_TRUE(cq_empty(n.cq));
+}
+
 // The parent keeps all it has when a child that only forked exits.
 TEST_P(ForkTest, AChildThatExitsTakesNothingAway)
 {

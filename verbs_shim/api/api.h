@@ -30,4 +30,7 @@ struct ibv_context *vs_import_device(struct ibv_device *device, int cmd_fd);
 enum vs_whose { VS_FOREIGN = 0, VS_OURS, VS_INHERITED };
 enum vs_whose vs_ours(const struct ibv_context *context);
 
+/* Turn it from one into the other. */
+void vs_disown(struct vs_context *context);
+
 #endif

@@ -116,7 +116,7 @@ NO_MAKE(no_open_qp, struct ibv_qp, struct ibv_qp_open_attr)
 NO_MAKE(no_create_srq_ex, struct ibv_srq, struct ibv_srq_init_attr_ex)
 NO_MAKE(no_open_xrcd, struct ibv_xrcd, struct ibv_xrcd_init_attr)
 
-static void inherited(struct vs_context *c)
+void vs_disown(struct vs_context *c)
 {
 	struct verbs_context *v = &c->v;
 
@@ -145,7 +145,6 @@ struct ibv_context *vs_open_device(struct ibv_device *device)
 
 	if (!c)
 		return NULL;
-	vs_context_forked = inherited;
 	fill_extended(&c->v);
 	c->v.context.device = device;
 	c->v.context.ops = context_ops;

@@ -170,9 +170,15 @@ VS_PUBLIC int vshim_select_devices(enum vshim_devices which)
 	return 0;
 }
 
+static void forked(void)
+{
+	pthread_mutex_init(&devices_lock, NULL);
+}
+
 __attribute__((constructor)) static void load(void)
 {
 	vs_hca_init();
+	vs_api_ops = (struct vs_api_ops){ .disown = vs_disown, .forked = forked };
 }
 
 __attribute__((destructor)) static void unload(void)

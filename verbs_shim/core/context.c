@@ -6,6 +6,7 @@
 #include "core/engine.h"
 #include "core/event.h"
 #include "core/lock.h"
+#include "core/memlock.h"
 #include "core/pd.h"
 #include "core/qp.h"
 #include "core/reap.h"
@@ -20,7 +21,7 @@ pthread_mutex_t vs_objects_lock = PTHREAD_MUTEX_INITIALIZER;
 struct vs_context *vs_contexts;
 struct vs_cq *vs_channel_cqs;
 struct vs_channel *vs_channels;
-void (*vs_context_forked)(struct vs_context *context);
+struct vs_api_ops vs_api_ops;
 
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER; /* while the first context starts the engine, and the last stops it */
@@ -38,20 +39,39 @@ static void unlock_in_parent(void)
 	pthread_mutex_unlock(&attach_lock);
 }
 
+/* The child's own objects will have the same slots. */
+static void forget_objects(void)
+{
+#define FORGET(array, table)                                                                                                       \
+	for (uint32_t i = 0; i < vs_tables[table].count && vs_slot_at(table, i); i++)                                                  \
+		if (array[i])                                                                                                              \
+			array[i] = NULL
+	FORGET(vs_local_qp, VS_QP);
+	FORGET(vs_local_qp_ref, VS_QP_REF);
+	FORGET(vs_local_srq, VS_SRQ);
+	FORGET(vs_local_cq, VS_CQ);
+#undef FORGET
+	vs_own_regions_forget();
+	vs_memlock_forget();
+	vs_contexts = NULL;
+	vs_channel_cqs = NULL;
+	vs_channels = NULL;
+}
+
 /* The child holds no lock that shows it alive, so it is no process of the fabric: it starts anew if it ever asks for devices. */
 static void forget_in_child(void)
 {
 	for (struct vs_context *c = vs_contexts; c; c = c->next)
-		vs_context_forked(c);
+		vs_api_ops.disown(c);
 	if (vs_seg) {
 		vs_engine_forget();
+		forget_objects();
 		vs_segment_forget();
-		vs_contexts = NULL;
-		vs_channel_cqs = NULL;
-		vs_channels = NULL;
 		attach_count = 0;
 	}
 	vs_window_after_fork(true);
+	if (vs_api_ops.forked)
+		vs_api_ops.forked();
 	pthread_mutex_init(&attach_lock, NULL);
 	pthread_mutex_init(&vs_objects_lock, NULL);
 	pthread_mutex_init(&engine_lock, NULL);
@@ -177,12 +197,27 @@ static void unlink_context(struct vs_context *c)
 	pthread_mutex_unlock(&engine_lock);
 }
 
+/* The first QP of a context from slot *i on; *i is then the next. Under the lock, since those of other contexts are freed as they please. */
+static struct vs_qp *next_qp(const struct ibv_context *c, uint32_t *i)
+{
+	struct vs_qp *qp = NULL;
+
+	pthread_mutex_lock(&vs_objects_lock);
+	for (; !qp && *i < vs_tables[VS_QP].count; (*i)++)
+		if (vs_local_qp[*i] && vs_local_qp[*i]->ibv.context == c)
+			qp = vs_local_qp[*i];
+	pthread_mutex_unlock(&vs_objects_lock);
+	return qp;
+}
+
 /* What this process keeps of a context's objects is forgotten, not freed: the program may still hold pointers. */
 static void forget_local(const struct ibv_context *c)
 {
-	for (uint32_t i = 0; i < vs_tables[VS_QP].count; i++)
-		if (vs_local_qp[i] && vs_local_qp[i]->ibv.context == c)
-			vs_qp_ops.forget(vs_local_qp[i]);
+	struct vs_qp *qp;
+	uint32_t next = 0;
+
+	while ((qp = next_qp(c, &next)) != NULL)
+		vs_qp_ops.forget(qp); /* without the lock, which the engine takes: a timer may wait for another process's */
 	pthread_mutex_lock(&vs_objects_lock);
 #define FORGET(array)                                                                                                              \
 	for (size_t i = 0; i < sizeof(array) / sizeof(array[0]); i++)                                                                  \

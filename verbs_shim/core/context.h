@@ -23,8 +23,12 @@ struct vs_context *vs_context_open(struct vs_device *device);
 /* Close, destroying what was made through it and not destroyed. */
 int vs_context_close(struct vs_context *context);
 
-/* Called for each context in a forked child, which does not own it: its operations must refuse. Set by the api layer. */
-extern void (*vs_context_forked)(struct vs_context *context);
+/* What the api layer does; set once, before there are contexts. */
+struct vs_api_ops {
+	void (*disown)(struct vs_context *context); /* a forked child does not own it: its operations must refuse */
+	void (*forked)(void);                       /* in the child, whether or not there are contexts */
+};
+extern struct vs_api_ops vs_api_ops;
 
 /* Completion channels. */
 struct ibv_comp_channel *vs_create_comp_channel(struct ibv_context *context);

@@ -88,6 +88,8 @@ void vs_engine_stop(void)
 void vs_engine_forget(void)
 {
 	running = false;
+	if (vs_engine_ops.forget)
+		vs_engine_ops.forget();
 }
 
 void vs_engine_kick(void)

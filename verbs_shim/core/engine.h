@@ -14,6 +14,7 @@ struct vs_engine_ops {
 	void (*serve_copies)(void);
 	void (*flush_qp)(uint32_t qpn);              /* its peer moved it to ERR */
 	void (*return_wqes)(uint32_t table, uint32_t id); /* a sender died holding some */
+	void (*forget)(void);                        /* in a forked child: whatever of the above was left to do is the parent's */
 };
 
 /* The engine never waits for a lock that a program's thread may hold for long: that thread may be waiting for another process's engine,

@@ -50,3 +50,8 @@ void vs_memlock_release(const void *addr, size_t length)
 {
 	vs_add(&charged, -pages_of(addr, length));
 }
+
+void vs_memlock_forget(void)
+{
+	vs_store(&charged, 0);
+}

@@ -8,4 +8,7 @@
 int vs_memlock_charge(const void *addr, size_t length);
 void vs_memlock_release(const void *addr, size_t length);
 
+/* In a forked child, which the kernel charges for nothing yet. */
+void vs_memlock_forget(void);
+
 #endif

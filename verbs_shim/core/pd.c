@@ -192,6 +192,16 @@ void vs_own_regions_prune(void)
 	vs_control_unlock();
 }
 
+void vs_own_regions_forget(void)
+{
+	for (uint32_t i = 0; i < vs_tables[VS_MR].count && vs_slot_at(VS_MR, i); i++) {
+		uint32_t id = vs_load(&vs_own_regions[i].id);
+
+		if (id)
+			forget_region(&vs_own_regions[i], id);
+	}
+}
+
 /* Until nobody can be inside it any more. */
 static void retire_region(uint32_t id)
 {

@@ -70,6 +70,9 @@ static inline bool vs_own_range(uint32_t key, uint64_t at, uint64_t length, unsi
 /* Forget the regions whose slots are gone: their context was closed over them. */
 void vs_own_regions_prune(void);
 
+/* In a forked child: those are its parent's. */
+void vs_own_regions_forget(void);
+
 /* Returns once no peer can be inside the memory any more. */
 int vs_dereg_mr(struct ibv_mr *mr);
 

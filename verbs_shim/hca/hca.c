@@ -137,6 +137,12 @@ static uint64_t run_timers(uint64_t now)
 	return earlier(due, vs_timer_run(now));
 }
 
+static void forget(void)
+{
+	num_chores = 0;
+	vs_timer_forget_all();
+}
+
 void vs_hca_init(void)
 {
 	static const struct vs_engine_ops ops = {
@@ -144,6 +150,7 @@ void vs_hca_init(void)
 		.serve_copies = vs_place_serve,
 		.flush_qp = flush_qp,
 		.return_wqes = return_wqes,
+		.forget = forget,
 	};
 
 	vs_engine_ops = ops;

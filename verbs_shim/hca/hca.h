@@ -236,6 +236,9 @@ void vs_peer_look(uint32_t proc_id);
 void vs_timer_add(struct vs_qp *qp);
 void vs_timer_forget(struct vs_qp *qp);
 
+/* In a forked child, whose parent's threads may have been anywhere. */
+void vs_timer_forget_all(void);
+
 /* Run what is due; returns the next deadline, 0 for none. */
 uint64_t vs_timer_run(uint64_t now);
 

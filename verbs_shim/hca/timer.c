@@ -51,6 +51,13 @@ void vs_timer_forget(struct vs_qp *qp)
 	pthread_mutex_unlock(&timer_lock);
 }
 
+void vs_timer_forget_all(void)
+{
+	pthread_mutex_init(&timer_lock, NULL);
+	waiting = NULL;
+	vs_store(&next_due, 0);
+}
+
 /* What was posted in SQD behind the last message waits for the program; a look now and then is enough to see it resumed. */
 #define PARKED_NS 10000000u
 #define BUSY_NS 1000000u
