@@ -17,18 +17,29 @@ const char *const vs_point_name[VS_NUM_POINTS] = {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static enum vs_point die_at = VS_NUM_POINTS;
+static uint32_t die_at = VS_NUM_POINTS;
 static uint32_t passes_left;
+
+static void parse(const char *where)
+{
+	size_t len = where ? strcspn(where, ":") : 0;
+
+	vs_store(&die_at, VS_NUM_POINTS);
+	vs_store(&passes_left, where && where[len] == ':' ? (uint32_t)strtoul(where + len + 1, NULL, 10) : 1);
+	for (uint32_t p = 0; where && p < VS_NUM_POINTS; p++)
+		if (strlen(vs_point_name[p]) == len && !strncmp(where, vs_point_name[p], len))
+			vs_store(&die_at, p);
+}
 
 static void read_environment(void)
 {
-	const char *env = getenv("VERBS_SHIM_DIE_AT");
-	size_t len = env ? strcspn(env, ":") : 0;
+	parse(getenv("VERBS_SHIM_DIE_AT"));
+}
 
-	for (int p = 0; env && p < VS_NUM_POINTS; p++)
-		if (strlen(vs_point_name[p]) == len && !strncmp(env, vs_point_name[p], len))
-			die_at = (enum vs_point)p;
-	passes_left = env && env[len] == ':' ? (uint32_t)strtoul(env + len + 1, NULL, 10) : 1;
+void vs_point_stop_at(const char *where)
+{
+	pthread_once(&once, read_environment);
+	parse(where);
 }
 
 void (*vs_point_hook)(enum vs_point point);
@@ -40,7 +51,7 @@ void vs_point_pass(enum vs_point point)
 	if (hook)
 		hook(point);
 	pthread_once(&once, read_environment);
-	if (point == die_at && vs_add(&passes_left, -1u) == 1)
+	if (point == vs_load(&die_at) && vs_add(&passes_left, -1u) == 1)
 		kill(getpid(), SIGKILL);
 }
 

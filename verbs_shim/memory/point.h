@@ -32,6 +32,9 @@ extern "C" {
 extern const char *const vs_point_name[VS_NUM_POINTS];
 void vs_point_pass(enum vs_point point);
 extern void (*vs_point_hook)(enum vs_point point); /* what else to do at each of them: a test's */
+
+/* From now on stop there instead; NULL: nowhere. Counts from here. */
+void vs_point_stop_at(const char *where);
 #define VS_POINT(name) vs_point_pass(VS_POINT_##name)
 #else
 #define VS_POINT(name) ((void)0)
