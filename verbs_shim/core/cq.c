@@ -258,15 +258,23 @@ int vs_destroy_cq(struct ibv_cq *ibcq)
 
 /* ---- delivering ---- */
 
+/* An arming for any completion stays one when the next is for solicited ones alone. */
+static void arm(uint32_t *word, bool solicited_only)
+{
+	uint32_t was, now;
+
+	do {
+		was = vs_load_relaxed(word);
+		now = !solicited_only ? (was & VS_CQ_FIRED) | VS_CQ_ARM_ANY : was & VS_CQ_ARM_ANY ? was : was | VS_CQ_ARM_SOLICITED;
+	} while (!vs_cas(word, was, now));
+}
+
 int vs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	VS_MAY_REFUSE(req_notify_cq);
 	struct vs_cq *cq = vs_cq(ibcq);
 
-	if (!solicited_only)
-		vs_store_full(&cq->shm->armed, VS_CQ_ARM_ANY);
-	else
-		vs_cas(&cq->shm->armed, VS_CQ_IDLE, VS_CQ_ARM_SOLICITED);
+	arm(&cq->shm->armed, solicited_only);
 	vs_fence_behind(); /* the program looks into the ring next */
 	vs_cq_look_stalled(cq); /* it may be the last word before the program sleeps */
 	return 0;
@@ -281,35 +289,48 @@ void vs_cq_notify_fired(void)
 {
 	pthread_mutex_lock(&vs_objects_lock);
 	for (struct vs_cq *cq = vs_channel_cqs; cq; cq = cq->next)
-		if (vs_load_relaxed(&cq->shm->fired) && vs_exchange(&cq->shm->fired, 0))
+		if (vs_load_relaxed(&cq->shm->armed) & VS_CQ_FIRED && vs_and(&cq->shm->armed, ~(uint32_t)VS_CQ_FIRED) & VS_CQ_FIRED)
 			post_notification(cq);
 	pthread_mutex_unlock(&vs_objects_lock);
 }
 
-/* One completion event per arming: whoever disarms the CQ raises it. */
+/* Is this a completion for which a CQ is armed? */
+static bool raises(uint32_t armed, const struct vs_cqe *cqe)
+{
+	return armed & VS_CQ_ARM_ANY || (armed & VS_CQ_ARM_SOLICITED && (cqe->solicited || cqe->status != IBV_WC_SUCCESS));
+}
+
+static void wake_owner(const struct vs_cq_shm *shm)
+{
+	struct vs_proc_shm *proc = vs_process(shm->s.owner);
+
+	VS_POINT(cq_fired);
+	if (proc)
+		vs_process_wake(proc);
+}
+
+/* One completion event per arming: whoever disarms the CQ raises it. A producer that dies before it does is dead before it could: the
+ * reaper does it then. */
 static void notify(struct vs_cq_shm *shm, uint32_t cq_id, const struct vs_cqe *cqe)
 {
+	const uint32_t armed_bits = VS_CQ_ARM_ANY | VS_CQ_ARM_SOLICITED;
 	uint32_t armed = vs_load(&shm->armed);
 	struct vs_cq *cq;
-	struct vs_proc_shm *proc;
 
-	if (armed == VS_CQ_IDLE)
-		return;
-	if (armed == VS_CQ_ARM_SOLICITED && !cqe->solicited && cqe->status == IBV_WC_SUCCESS)
-		return;
-	if (!vs_cas(&shm->armed, armed, VS_CQ_IDLE))
+	if (!raises(armed, cqe))
 		return;
 	cq = vs_local_cq[vs_slot_index(VS_CQ, cq_id)];
 	if (shm->s.owner == vs_me_id && cq && cq->id == cq_id) {
-		if (cq->ibv.channel)
+		if (vs_and(&shm->armed, ~armed_bits) & armed_bits && cq->ibv.channel)
 			post_notification(cq);
 		return;
 	}
-	vs_store(&shm->fired, 1);
-	VS_POINT(cq_fired);
-	proc = vs_process(shm->s.owner);
-	if (proc)
-		vs_process_wake(proc);
+	while (!vs_cas(&shm->armed, armed, VS_CQ_FIRED)) {
+		armed = vs_load(&shm->armed); /* its owner has taken the last one, or armed it anew */
+		if (!raises(armed, cqe))
+			return;
+	}
+	wake_owner(shm);
 }
 
 static bool push(struct vs_cq_shm *shm, struct vs_cqe *ring, uint32_t entries, uint32_t cq_id, const struct vs_cqe *cqe)
@@ -384,15 +405,27 @@ bool vs_cq_mark_unread(struct vs_cq *cq, uint32_t rq, const struct vs_posted_rec
 	return true;
 }
 
-void vs_cq_rolled(struct vs_cq_shm *cq)
+/* May the dead process have delivered one of these? They do not say by whom they are, so any that raises an event may be. The owner goes
+ * on meanwhile and what is read here may be torn: then it is awake. */
+__attribute__((no_sanitize("thread"))) static bool may_have_fallen_silent(const struct vs_cqe *ring, uint32_t entries, uint32_t armed)
+{
+	for (uint32_t i = 0; i < entries; i++)
+		if (vs_word_kind(vs_load(&ring[i].word)) == VS_RING_FULL && raises(armed, &ring[i]))
+			return true;
+	return false;
+}
+
+void vs_cq_reaped(struct vs_cq_shm *cq, const struct vs_cqe *ring, uint32_t entries, bool rolled)
 {
 	uint32_t armed = vs_load(&cq->armed);
-	struct vs_proc_shm *proc = vs_process(cq->s.owner);
 
-	if (armed == VS_CQ_IDLE || !proc || !vs_cas(&cq->armed, armed, VS_CQ_IDLE))
+	if (armed == 0)
 		return;
-	vs_store(&cq->fired, 1);
-	vs_process_wake(proc);
+	if (rolled || may_have_fallen_silent(ring, entries, armed))
+		vs_cas(&cq->armed, armed, VS_CQ_FIRED); /* else its owner, or a producer, is at it */
+	else if (!(armed & VS_CQ_FIRED))
+		return;
+	wake_owner(cq);
 }
 
 uint32_t vs_cq_stall_seen;

@@ -28,6 +28,7 @@ void vs_event_send(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_
 		return;
 	memcpy(&body, &event, sizeof(body));
 	vs_ring_push(&proc->events, event_slots(proc), VS_EVENTS, &body);
+	VS_POINT(event_pushed);
 	vs_process_wake(proc);
 }
 

@@ -57,7 +57,13 @@ static void retire_orphans(uint32_t proc_id, uint32_t context, bool keep)
 			retire_orphan(VS_XRCD, index, &xrcd->s, proc_id, context);
 }
 
-static void roll_cqs(uint32_t proc_index)
+/* Nothing was left half-way by a process that leaves by itself. */
+static bool died(uint32_t proc_id)
+{
+	return proc_id != vs_me_id;
+}
+
+static void roll_cqs(uint32_t proc_id)
 {
 	struct vs_cq_shm *cq;
 	uint32_t index;
@@ -66,9 +72,13 @@ static void roll_cqs(uint32_t proc_index)
 	vs_for_each_live (VS_CQ, index, cq) {
 		struct vs_cqe *ring = vs_extent(&cq->s, &bytes);
 		uint32_t n = vs_load(&cq->ring.entries);
+		bool rolled;
 
-		if (ring && n <= bytes / sizeof(*ring) && vs_ring_reap(&cq->ring, ring, n, proc_index))
-			vs_cq_rolled(cq);
+		if (!ring || n > bytes / sizeof(*ring))
+			continue;
+		rolled = vs_ring_reap(&cq->ring, ring, n, vs_slot_index(VS_PROC, proc_id)) != 0;
+		if (rolled || died(proc_id))
+			vs_cq_reaped(cq, ring, n, rolled);
 	}
 }
 
@@ -82,22 +92,34 @@ static void roll_rq(struct vs_slot *slot, struct vs_rq *rq, enum vs_table table,
 		vs_event_send(slot->owner, VS_EVENT_RQ_RETURN, table, vs_slot_id(table, index), 0);
 }
 
-/* Entries that the dead process had claimed in the queues of the living. */
-static void roll_queues(uint32_t proc_index)
+static bool unread_events(const struct vs_proc_shm *proc)
 {
+	for (uint32_t i = 0; i < VS_EVENTS; i++)
+		if (vs_word_kind(vs_load(&proc->event[i].word)) == VS_RING_FULL)
+			return true;
+	return false;
+}
+
+/* Entries that the dead process had claimed in the queues of the living, and what it may not have woken them for. */
+static void roll_queues(uint32_t proc_id)
+{
+	uint32_t proc_index = vs_slot_index(VS_PROC, proc_id);
 	struct vs_proc_shm *proc;
 	struct vs_srq_shm *srq;
 	struct vs_qp_shm *qp;
 	uint32_t index;
 
-	roll_cqs(proc_index);
+	roll_cqs(proc_id);
 	vs_for_each_live (VS_SRQ, index, srq)
 		roll_rq(&srq->s, &srq->rq, VS_SRQ, index, proc_index);
 	vs_for_each_live (VS_QP, index, qp)
 		if (qp->s.ext_pages)
 			roll_rq(&qp->s, &qp->rq, VS_QP, index, proc_index);
-	vs_for_each_live (VS_PROC, index, proc)
+	vs_for_each_live (VS_PROC, index, proc) {
 		vs_ring_reap(&proc->events, (struct vs_cqe *)(void *)proc->event, VS_EVENTS, proc_index);
+		if (died(proc_id) && unread_events(proc))
+			vs_process_wake(proc);
+	}
 }
 
 /* A copy request that its asker died over: the engine's answer will find nobody. */
@@ -119,7 +141,7 @@ void vs_reap_retire(uint32_t proc_id)
 {
 	retire_owned(proc_id, EVERY_CONTEXT);
 	retire_orphans(proc_id, EVERY_CONTEXT, keeps_orphans());
-	roll_queues(vs_slot_index(VS_PROC, proc_id));
+	roll_queues(proc_id);
 	drop_copies(proc_id);
 	vs_fabric_reap(proc_id);
 }

@@ -129,7 +129,7 @@ static uint64_t watch_stalls(uint64_t now)
 
 static uint64_t run_timers(uint64_t now)
 {
-	uint64_t due = watch_stalls(now);
+	uint64_t due = earlier(watch_stalls(now), vs_process_watch(now));
 
 	run_chores();
 	if (num_chores)

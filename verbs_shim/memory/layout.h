@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 8u
+#define VS_LAYOUT_VERSION 9u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -286,14 +286,14 @@ struct vs_cq_shm {
 	struct vs_slot s;
 	uint32_t hca;
 	uint32_t armed; /* enum vs_cq_arm */
-	uint32_t fired; /* a notification waits for the owner's engine */
 	uint32_t error; /* overrun seen */
 	uint32_t resizing; /* producers stay out */
-	uint32_t pad;
 	struct vs_ring ring;
 };
 
-enum vs_cq_arm { VS_CQ_IDLE = 0, VS_CQ_ARM_SOLICITED = 1, VS_CQ_ARM_ANY = 2 };
+/* For what a CQ is armed, if for anything. Beside it, that a notification waits for the owner's engine: in the same word, so that there is
+ * no moment, for a producer to die in, when the CQ is not armed any more and not fired yet. */
+enum vs_cq_arm { VS_CQ_ARM_SOLICITED = 1, VS_CQ_ARM_ANY = 2, VS_CQ_FIRED = 4 };
 
 struct vs_srq_shm {
 	struct vs_slot s;
@@ -485,6 +485,7 @@ struct vs_segment {
 	uint32_t topology_roce;
 	uint32_t topology_atomics; /* enum vs_atomics */
 	uint32_t next_lid;
+	uint64_t looked; /* when an engine looked for the dead last: one does for all */
 	struct vs_knobs knobs;
 	struct vs_faults faults;
 	pthread_mutex_t control; /* robust, shared: every change of objects; never held while waiting for others */

@@ -15,7 +15,8 @@
 	X(send_bounced) X(send_placed) X(send_answered) X(send_completed) X(send_failed)                                               \
 	X(atomic_locked) X(atomic_read) X(atomic_written) X(atomic_saved)                                                              \
 	X(glob_claimed) X(glob_asked) X(glob_checked) X(glob_changed) X(glob_answered)                                                 \
-	X(copy_claimed) X(copy_asked) X(place_direct) X(path_migrated) X(qp_purged) X(cq_fired) X(cq_swapped)
+	X(copy_claimed) X(copy_asked) X(place_direct) X(path_migrated) X(qp_purged) X(cq_fired) X(cq_swapped)                                    \
+	X(event_pushed)
 
 enum vs_point {
 #define VS_POINT_ENUM(name) VS_POINT_##name,

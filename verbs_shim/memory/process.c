@@ -163,6 +163,31 @@ void vs_process_look_around(void)
 	vs_control_unlock();
 }
 
+static bool any_dead(void)
+{
+	struct vs_proc_shm *proc;
+	uint32_t index;
+
+	vs_for_each_live (VS_PROC, index, proc)
+		if (!vs_process_alive(vs_slot_id(VS_PROC, index)))
+			return true;
+	return false;
+}
+
+uint64_t vs_process_watch(uint64_t now)
+{
+	uint64_t last = vs_load(&vs_seg->looked);
+
+	if (last <= now && now - last < LOOK_AROUND_NS)
+		return last + LOOK_AROUND_NS;
+	if (vs_cas(&vs_seg->looked, last, now) && any_dead()) {
+		vs_control_lock();
+		vs_process_reap_dead();
+		vs_control_unlock();
+	}
+	return now + LOOK_AROUND_NS;
+}
+
 #define MANY 64u
 
 /* Returns how many were dead: not more than fit. */

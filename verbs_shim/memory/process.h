@@ -29,6 +29,10 @@ void vs_process_reap_dead(void);
 void vs_process_look_around(void);
 bool vs_process_look_due(uint64_t now);
 
+/* Engine: the same for all who sleep, so that whatever a dead process did not come to tell them is found. One of the fabric's engines looks,
+ * ten times a second, without the control lock if nobody has died. Returns when to come again. */
+uint64_t vs_process_watch(uint64_t now);
+
 /* Free the DYING. Without the control lock and outside the data path; never from the engine, which a thread inside the data path
  * may be waiting for. */
 void vs_process_bury(void);
