@@ -204,6 +204,64 @@ TEST_F(Race, TheLastWqeIsReachedOnceWhereTheCqOverruns)
     EXPECT_EQ(events_until_now(n.ctx, b, IBV_EVENT_QP_LAST_WQE_REACHED), 1u);
 }
 
+// ---- what is found and remembered ----
+
+// The link goes down between a look at it and its being remembered: the next message looks again. An unreliable QP, since the answer
+// would be lost.
+TEST_F(Race, AWayIsNotRememberedAsOfLaterThanTheLook)
+{
+    Node n;
+    RcPair p(n, n, {}, caps(), nullptr, IBV_QPT_UC);
+    ASSERT_EQ(post_recv(p.b, 1, {n.sge(64, 8)}), 0);
+    ASSERT_EQ(post_recv(p.b, 2, {n.sge(64, 8)}), 0);
+    {
+        At placed(VS_POINT_send_placed, [&] {
+            vs_store(&vs_fabric_port(vs_fabric_hca(vs_qp(p.b)->hca_index), 1)->state, (uint32_t)IBV_PORT_DOWN);
+            vs_add(&vs_seg->fabric_epoch, 1);
+        });
+        EXPECT_EQ(Send(IBV_WR_SEND, {n.sge(0, 8)}).id(9).post(p.a), 0);
+    }
+    EXPECT_EQ(Send(IBV_WR_SEND, {n.sge(0, 8)}).id(9).post(p.a), 0);
+    int arrived = 0;
+    ibv_wc wc;
+    while (ibv_poll_cq(n.cq, 1, &wc) == 1)
+        arrived += wc.wr_id != 9;
+    EXPECT_EQ(arrived, 1) << "the second finds no link";
+}
+
+// One holder of a TGT resets it while a message is just arriving, and another brings it up again at once. What that message leaves behind
+// belongs to the QP as it was.
+TEST_F(Race, AMessageFromBeforeAResetMovesNothing)
+{
+    Node n;
+    XrcPair x(n, n);
+    Qp other = open_tgt(x.xrcd, x.tgt->qp_num);
+    need(other, "ibv_open_qp");
+    ASSERT_EQ(post_recv(x.srq, 1, {n.sge(64, 8)}), 0);
+    Path path;
+    path.qpn = x.ini->qp_num;
+    path.lid = n.lid;
+    std::atomic<bool> up{false};
+    std::thread resets, brings_up;
+    {
+        At placed(VS_POINT_send_placed, [&] {
+            resets = std::thread([&] { EXPECT_EQ(to_state(x.tgt, IBV_QPS_RESET), 0); });
+            until([&] { return shared_state(x.tgt) == IBV_QPS_RESET; });
+            brings_up = std::thread([&] {
+                EXPECT_EQ(to_init(other, path), 0);
+                EXPECT_EQ(to_rtr(other, path), 0);
+                up = true;
+            });
+            until([&] { return shared_state(x.tgt) != IBV_QPS_RESET; });
+            perhaps([&] { return up.load(); });
+        });
+        EXPECT_EQ(Send(IBV_WR_SEND, {n.sge(0, 8)}).to_srq(x.srqn).post(x.ini), 0);
+    }
+    resets.join();
+    brings_up.join();
+    EXPECT_EQ(vs_load(&vs_qp(x.tgt)->shm->epsn), path.psn);
+}
+
 // ---- waiting ----
 
 // A QP that was reset while it waited, here for hours, and waits again: for as long as it is told now. The channel, since a poll would
@@ -282,6 +340,80 @@ TEST_F(Race, APollSessionFindsWhatLiesBehindADeadProducer)
     until([&] { return ibv_start_poll(ex, &none) == 0; });
     EXPECT_EQ(ex->wr_id, 5u);
     ibv_end_poll(ex);
+}
+
+// A producer that died between its entry and the ring's tail leaves the tail behind. What it delivered goes with the QP all the same, and
+// the receive that it took is the queue's again.
+TEST_F(Race, ATailLeftBehindHidesNothingFromADestruction)
+{
+    Node n;
+    Srq srq = make_srq(n.pd, 1);
+    Cq cq = make_cq(n.ctx);
+    Qp from = make_qp(IBV_QPT_RC, n.pd, n.cq), to = make_qp(IBV_QPT_RC, n.pd, cq, srq);
+    connect(from, n.lid, to, n.lid);
+    ASSERT_EQ(post_recv(srq, 1, {n.sge(64, 8)}), 0);
+    ASSERT_EQ(outcome(from, Send(IBV_WR_SEND, {n.sge(0, 8)})), IBV_WC_SUCCESS);
+    vs_add(&vs_cq((ibv_cq *)cq)->shm->ring.tail, -1ul);
+    ASSERT_EQ(to.destroy(), 0);
+    EXPECT_TRUE(cq_empty(cq));
+    EXPECT_EQ(post_recv(srq, 2, {n.sge(64, 8)}), 0);
+}
+
+// ---- more to do than there is room to say so ----
+
+constexpr int many = 300;
+
+// Two records for each of the QPs, more than the ring has, and nobody reads them: those to the program get lost, those to the HCA do not.
+TEST_F(Race, EveryQpOfAStoppedProcessIsFlushedWhenItGoesOn)
+{
+    Child stopped([](const Link &link) {
+        Node n;
+        std::vector<Qp> qps;
+        for (int i = 0; i < many; i++) {
+            qps.push_back(make_qp(IBV_QPT_RC, n.pd, n.cq));
+            connect_over(link, qps.back(), n);
+            EXPECT_EQ(post_recv(qps.back(), i), 0);
+        }
+        link.meet();
+        link.get<char>();
+        for (int i = 0; i < many; i++)
+            EXPECT_EQ(next_wc(n.cq).status, IBV_WC_WR_FLUSH_ERR);
+        EXPECT_TRUE(cq_empty(n.cq));
+    });
+    Node n;
+    std::vector<Qp> qps;
+    for (int i = 0; i < many; i++) {
+        qps.push_back(make_qp(IBV_QPT_RC, n.pd, n.cq));
+        connect_over(stopped.link(), qps.back(), n);
+    }
+    stopped.link().meet();
+    int status;
+    need(kill(stopped.pid(), SIGSTOP) == 0 && waitpid(stopped.pid(), &status, WUNTRACED) == stopped.pid(), "stop it");
+    for (ibv_qp *qp : qps)
+        EXPECT_EQ(outcome(qp, Send(IBV_WR_RDMA_WRITE, {n.sge(0, 8)}).at(n.addr(), 0x12345)), IBV_WC_REM_ACCESS_ERR);
+    need(kill(stopped.pid(), SIGCONT) == 0, "let it go on");
+    stopped.link().put('g');
+    EXPECT_EQ(stopped.wait(), 0);
+}
+
+// The engine finds every QP in use, and does later what it could not do then.
+TEST_F(Race, EveryQpThatWasInUseIsFlushedOnceItIsNot)
+{
+    Node n, m;
+    std::vector<std::unique_ptr<RcPair>> pairs;
+    for (int i = 0; i < 100; i++) {
+        pairs.push_back(std::make_unique<RcPair>(n, m));
+        ASSERT_EQ(post_recv(pairs.back()->b, i), 0);
+        vs_lock(&vs_qp(pairs.back()->b)->lock);
+    }
+    for (auto &p : pairs)
+        EXPECT_EQ(outcome(p->a, Send(IBV_WR_RDMA_WRITE, {n.sge(0, 8)}).at(m.addr(), 0x12345)), IBV_WC_REM_ACCESS_ERR);
+    events_until_now(n.ctx, pairs[0]->a, IBV_EVENT_QP_ACCESS_ERR);
+    for (auto &p : pairs)
+        vs_unlock(&vs_qp(p->b)->lock);
+    for (size_t i = 0; i < pairs.size(); i++)
+        EXPECT_EQ(next_wc(m.cq).status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_TRUE(cq_empty(m.cq));
 }
 
 // ---- receives ----

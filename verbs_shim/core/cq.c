@@ -458,7 +458,7 @@ bool vs_cq_any_stalled(void)
 }
 
 /* Every unread completion that its producer has finished, also behind one whose producer died over it. The tail says how far they
- * reach, since whoever delivered those concerned has left the data path. */
+ * reach, since whoever delivered those concerned has left the data path; or died before it moved the tail on. */
 #define for_each_unread(cq, pos, cqe)                                                                                              \
 	for (uint64_t pos = (cq)->head, end = unread_end(cq); pos != end; pos++)                                                       \
 		if (!vs_ring_ready((cq)->ring, (cq)->entries, pos) || !((cqe) = &(cq)->ring[pos & ((cq)->entries - 1)])) {                  \
@@ -466,9 +466,13 @@ bool vs_cq_any_stalled(void)
 
 static uint64_t unread_end(const struct vs_cq *cq)
 {
-	uint64_t end = vs_load(&cq->shm->ring.tail) & VS_POS_MASK;
+	uint64_t end = vs_load(&cq->shm->ring.tail) & VS_POS_MASK, limit = cq->head + cq->entries;
 
-	return end - cq->head > cq->entries ? cq->head + cq->entries : end; /* no further than the ring, whatever was written there */
+	if (end - cq->head > cq->entries)
+		end = limit; /* no further than the ring, whatever was written there */
+	while (end != limit && vs_ring_ready(cq->ring, cq->entries, end))
+		end++;
+	return end;
 }
 
 void vs_cq_purge(struct vs_cq *cq, uint32_t qpn, uint32_t rq)

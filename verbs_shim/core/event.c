@@ -27,7 +27,8 @@ void vs_event_send(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_
 	if (!proc)
 		return;
 	memcpy(&body, &event, sizeof(body));
-	vs_ring_push(&proc->events, event_slots(proc), VS_EVENTS, &body);
+	if (!vs_ring_push(&proc->events, event_slots(proc), VS_EVENTS, &body) && type >= VS_EVENT_QP_FLUSH)
+		vs_store(&proc->sweep, 1);
 	VS_POINT(event_pushed);
 	vs_process_wake(proc);
 }
@@ -35,15 +36,24 @@ void vs_event_send(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_
 void vs_event_qp(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t type)
 {
 	struct vs_qp_ref_shm *ref;
-	uint32_t index;
+	uint32_t index, id, owner;
 
 	if (qp->type != IBV_QPT_XRC_RECV) {
 		vs_event_send(qp->s.owner, type, VS_QP, qpn, 0);
 		return;
 	}
-	vs_for_each_live (VS_QP_REF, index, ref)
-		if (ref->qp == qpn && (ref->creator || vs_load_relaxed(&vs_seg->knobs.tgt_events) == VS_EVENTS_ALL))
-			vs_event_send(ref->s.owner, type, VS_QP_REF, vs_slot_id(VS_QP_REF, index), 0);
+	vs_for_each_live (VS_QP_REF, index, ref) {
+		id = vs_slot_id(VS_QP_REF, index);
+		owner = vs_load_relaxed(&ref->s.owner);
+		if (vs_load_relaxed(&ref->qp) != qpn)
+			continue;
+		if (!vs_load_relaxed(&ref->creator) && vs_load_relaxed(&vs_seg->knobs.tgt_events) != VS_EVENTS_ALL)
+			continue;
+		/* Handles have no grace period: all this was of the one that has this id, if it is still there. */
+		vs_fence();
+		if (vs_slot_get(VS_QP_REF, id) == ref)
+			vs_event_send(owner, type, VS_QP_REF, id, 0);
+	}
 }
 
 /* ---- in the process concerned ---- */

@@ -8,7 +8,7 @@
 void vs_event_send(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_t id, uint32_t port);
 
 /* A QP's affiliated event: to its owner, or for a TGT QP to every process that holds it. Takes no lock; the caller is inside the
- * data path or holds the control lock. */
+ * data path or holds the control lock, or the QP is this process's own and no TGT. */
 void vs_event_qp(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t type);
 
 /* A port's event, to every context of its HCA in every process. */

@@ -158,6 +158,7 @@ struct vs_sendq {
 /* Where a connected QP's requests go: found once, looked for again when one of the words that decide it has moved. */
 struct vs_peer {
 	uint32_t epoch; /* of the fabric; 0: not known */
+	uint32_t looked; /* its epoch before the look that this comes from */
 	uint32_t word;  /* of the peer QP's slot */
 	uint32_t my_path, its_path; /* path words of both ends */
 	struct vs_qp_shm *qp;

@@ -219,6 +219,14 @@ static void start_requester(struct vs_qp *qp, int mask)
 		qp->sq.rnr_retries = qp->shm->rnr_retry;
 }
 
+static void tell(const struct vs_qp *qp, uint32_t type)
+{
+	struct vs_hazard *h = vs_enter();
+
+	vs_event_qp(qp->shm, qp->id, type);
+	vs_exit(h);
+}
+
 /* What the move means for outstanding work. failed: it is this one that put the QP
  * into ERR. The QP's lock is held, the control lock is not; peers may still be inside an old state. */
 static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, bool failed)
@@ -228,7 +236,7 @@ static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
 	if (to == IBV_QPS_ERR) {
 		vs_quiesce();
 		if (failed && (qp->ibv.qp_type == IBV_QPT_XRC_RECV || qp->srq))
-			vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_LAST_WQE_REACHED);
+			tell(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 		vs_qp_ops.flush(qp);
 	} else if (to == IBV_QPS_RESET) {
 		vs_quiesce();
@@ -255,6 +263,24 @@ static int set_state(struct vs_qp_shm *shm, enum ibv_qp_state from, enum ibv_qp_
 	return 0;
 }
 
+/* The control lock, with nobody inside any more who would write into the responder what belongs to the QP as it was before a reset. Whoever
+ * resets a QP waits for that, but other holders of a TGT need not wait for the one that does. A new QP was not reset yet. */
+static void lock_settled(const struct vs_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	bool begins = qp->ibv.qp_type == IBV_QPT_XRC_RECV && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR;
+
+	for (;;) {
+		uint32_t seen = vs_load(&qp->shm->path_word);
+
+		if (begins && seen >> 16 > 1)
+			vs_quiesce();
+		vs_control_lock();
+		if (!begins || vs_load(&qp->shm->path_word) == seen)
+			return;
+		vs_control_unlock(); /* another holder did something meanwhile */
+	}
+}
+
 int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	VS_ASKS_KERNEL(modify_qp, ibqp->context);
@@ -264,7 +290,7 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	int err;
 
 	vs_lock(&qp->lock);
-	vs_control_lock();
+	lock_settled(qp, attr, mask);
 	from = vs_qp_state(qp);
 	err = check_all(qp->shm, attr, &mask, &to);
 	if (!err) {
@@ -277,7 +303,7 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	}
 	vs_control_unlock();
 	if (migrated)
-		vs_event_qp(qp->shm, qp->id, IBV_EVENT_PATH_MIG);
+		tell(qp, IBV_EVENT_PATH_MIG);
 	if (!err) {
 		after_move(qp, from, to, failed);
 		ibqp->state = to;

@@ -24,8 +24,12 @@ static unsigned num_chores;
 
 static void do_or_keep(bool (*run)(uint32_t, uint32_t), uint32_t table, uint32_t id)
 {
-	if (!run(table, id) && num_chores < sizeof(chores) / sizeof(chores[0]))
+	if (run(table, id))
+		return;
+	if (num_chores < sizeof(chores) / sizeof(chores[0]))
 		chores[num_chores++] = (struct chore){ run, table, id };
+	else
+		vs_store(&vs_me->sweep, 1);
 }
 
 static void run_chores(void)
@@ -108,6 +112,38 @@ static void flush_qp(uint32_t qpn)
 	do_or_keep(try_flush, VS_QP, qpn);
 }
 
+static bool sweep(enum vs_table table)
+{
+	const struct vs_slot *slot;
+	bool done = true;
+	uint32_t index;
+
+	vs_for_each_live (table, index, slot) {
+		uint32_t id = vs_slot_id(table, index);
+
+		if (vs_load_relaxed(&slot->owner) != vs_me_id)
+			continue;
+		if (!try_return(table, id))
+			done = false;
+		if (table == VS_QP && !vs_requester_flush_by_number(id))
+			done = false;
+	}
+	return done;
+}
+
+/* Records or chores found no room: do them for whatever of this process may need it. */
+static void run_sweep(void)
+{
+	bool srqs, qps;
+
+	if (!vs_load_relaxed(&vs_me->sweep) || !vs_exchange(&vs_me->sweep, 0))
+		return;
+	srqs = sweep(VS_SRQ);
+	qps = sweep(VS_QP);
+	if (!srqs || !qps)
+		vs_store(&vs_me->sweep, 1);
+}
+
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
 	return a == 0 || (b && b < a) ? b : a;
@@ -132,7 +168,8 @@ static uint64_t run_timers(uint64_t now)
 	uint64_t due = earlier(watch_stalls(now), vs_process_watch(now));
 
 	run_chores();
-	if (num_chores)
+	run_sweep();
+	if (num_chores || vs_load_relaxed(&vs_me->sweep))
 		due = earlier(due, now + RETRY_NS);
 	return earlier(due, vs_timer_run(now));
 }

@@ -29,7 +29,8 @@ static bool known(const struct vs_qp *qp)
 	       vs_load(&p->qp->s.word) == p->word && vs_load(&p->qp->path_word) == p->its_path;
 }
 
-/* The QP that a request sent now is for, or NULL, and the way there: *packet, unless the way is known. Nothing has arrived yet. */
+/* The QP that a request sent now is for, or NULL, and the way there: *packet, unless the way is known. Nothing has arrived yet. What says
+ * whether the way is still the same is read before the way. */
 static struct vs_qp_shm *find_peer(struct vs_qp *qp, struct vs_packet *packet)
 {
 	struct vs_peer *p = &qp->peer;
@@ -37,8 +38,13 @@ static struct vs_qp_shm *find_peer(struct vs_qp *qp, struct vs_packet *packet)
 	if (known(qp))
 		return listens(p->qp) ? p->qp : NULL;
 	p->epoch = 0;
+	p->looked = vs_load(&vs_seg->fabric_epoch);
+	p->my_path = vs_load(&qp->shm->path_word);
 	p->qp = vs_slot_get(VS_QP, qp->shm->dest_qpn);
-	if (!p->qp || !vs_path_send(qp->shm, packet))
+	if (!p->qp)
+		return NULL;
+	p->its_path = vs_load(&p->qp->path_word);
+	if (!vs_path_send(qp->shm, packet))
 		return NULL;
 	p->word = vs_load(&p->qp->s.word);
 	if ((p->word & 0xff) != VS_LIVE || !types_match(qp->shm->type, p->qp->type) || p->qp->dest_qpn != qp->id || !listens(p->qp) ||
@@ -65,10 +71,8 @@ static bool answer_arrives(struct vs_qp *qp, struct vs_qp_shm *peer)
 		return true;
 	if (peer->type != IBV_QPT_UC && (!vs_path_send(peer, &packet) || !vs_path_receive(qp->shm, qp->id, &packet)))
 		return false;
-	p->my_path = vs_load(&qp->shm->path_word);
-	p->its_path = vs_load(&peer->path_word);
 	if (settled(p->my_path) && settled(p->its_path))
-		p->epoch = vs_load(&vs_seg->fabric_epoch);
+		p->epoch = p->looked;
 	return true;
 }
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 9u
+#define VS_LAYOUT_VERSION 10u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -455,7 +455,7 @@ struct vs_proc_shm {
 	uint32_t wake; /* futex the engine sleeps on */
 	uint32_t hazards; /* hazard slots ever used, for short scans */
 	uint32_t atomic_lock; /* id of the process doing an HCA atomic on this one's memory; 0: free */
-	uint32_t pad;
+	uint32_t sweep; /* an enum vs_internal_event found no room: its engine looks for all that they tell */
 	struct vs_ring events;
 	struct vs_copy copy;
 	struct vs_hazard hazard[VS_HAZARDS];
