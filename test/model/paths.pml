@@ -33,20 +33,26 @@ mtype = {
     S_OFF, S_ASKING, S_LOADED, S_ARMED, S_CLOSED,
     E_START, E_GRANTED, E_REFUSED, E_TIMER, E_SEEN, E_BROKEN, E_MIGRATED, E_PORT_DOWN, E_PORT_UP, E_CLOSE,
     A_NOTHING, A_ASK, A_REPEAT, A_OTHER, A_LOAD, A_LOOK, A_NOTE, A_MIGRATE,
-    M_MIGRATED, M_REARM, M_ARMED
+    M_MIGRATED, M_REARM, M_ARMED,
+    F_SPENT, F_WAITING, F_HAS_IT, F_BEHIND, F_IN_USE, F_ELSEWISE,
+    T_LOAD, T_AGREE, T_FOLLOW, T_REFUSE
 }
 
-/* Rows taken, by line of the table; no part of a state. */
+/* Rows taken, by line of their table; no part of a state. */
 hidden byte taken_apm[64];
+hidden byte taken_apm_tgt[64];
 
 c_decl {
     static void tell_taken(void)
     {
-        extern unsigned char taken_apm[];
+        extern unsigned char taken_apm[], taken_apm_tgt[];
         int row;
         for (row = 0; row < 64; ++row) {
             if (taken_apm[row]) {
                 printf("taken apm_table.pml:%d\n", row);
+            }
+            if (taken_apm_tgt[row]) {
+                printf("taken apm_tgt_table.pml:%d\n", row);
             }
         }
     }
@@ -55,6 +61,9 @@ c_decl {
 #define APM(from, event, to, action) \
     :: (state == S_##from && happens == E_##event) -> \
         taken_apm[__LINE__] = 1; state = S_##to; todo = A_##action
+#define FOUND(what, action) \
+    :: found == F_##what -> \
+        taken_apm_tgt[__LINE__] = 1; reply = T_##action
 
 #define RULE(name, condition) assert((condition) || name)
 
@@ -320,6 +329,40 @@ inline tell(seen)
     fi
 }
 
+/* How the TGT stands to a path that is asked for. */
+inline judge(path)
+{
+    if
+    :: primary[1] == path && mig[1] == M_ARMED -> found = F_BEHIND
+    :: primary[1] == path && mig[1] != M_ARMED -> found = F_IN_USE
+    :: primary[1] != path && mig[1] == M_MIGRATED -> found = F_SPENT
+    :: primary[1] != path && mig[1] != M_MIGRATED && alternate[1] == path -> found = F_HAS_IT
+    :: primary[1] != path && mig[1] == M_REARM && alternate[1] != path -> found = F_WAITING
+    :: primary[1] != path && mig[1] == M_ARMED && alternate[1] != path -> found = F_ELSEWISE
+    fi
+}
+
+inline arm(path)
+{
+    d_step {
+        judge(path);
+        if
+#ifdef MUTATE_NO_FOLLOW
+        :: found == F_BEHIND -> reply = T_AGREE
+#endif
+#include "apm_tgt_table.pml"
+        fi;
+        if
+        :: reply == T_LOAD -> load(1, path)
+        :: reply == T_FOLLOW -> move(1); load(1, path)
+        :: else
+        fi;
+        granted = (reply != T_REFUSE);
+        found = 0;
+        reply = 0
+    }
+}
+
 #define COULD_MOVE (mig[1] == M_ARMED && primary[1] == their_event - 1)
 
 /* What either rank of the domain does with a question or an event, under the board's lock. */
@@ -327,6 +370,7 @@ proctype domain()
 {
     byte rank, s, path;
     bool granted;
+    mtype found, reply;
 #ifdef MUTATE_LOOK_BEFORE
     bool tells;
     byte seen;
@@ -359,16 +403,7 @@ end:
         fi;
         if
         :: refusals < REFUSALS -> refusals++
-        :: mig[1] == M_MIGRATED && primary[1] != path -> load(1, path); granted = true
-        :: mig[1] == M_REARM && primary[1] != path -> load(1, path); granted = true
-        :: mig[1] == M_ARMED && alternate[1] == path && primary[1] != path -> granted = true
-#ifdef MUTATE_NO_FOLLOW
-        :: mig[1] == M_ARMED && primary[1] == path -> granted = true
-#else
-        :: mig[1] == M_ARMED && primary[1] == path -> move(1); load(1, path); granted = true
-#endif
-        :: mig[1] == M_ARMED && primary[1] != path && alternate[1] != path
-        :: mig[1] != M_ARMED && primary[1] == path
+        :: arm(path)
         fi;
         if
         :: losses < LOSSES -> losses++

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tables of the state machines in the form of ini_table.pml, tgt_table.pml and apm_table.pml: `transitions ini|tgt|apm`. */
+/*
+ * The tables of the state machines in the form of ini_table.pml, tgt_table.pml, apm_table.pml and apm_tgt_table.pml:
+ * `transitions ini|tgt|apm|apm_tgt`.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,6 +45,20 @@ static void print_apm(void)
     }
 }
 
+static void print_apm_tgt(void)
+{
+    static const char *const found[XRC_APM_TGT_FINDINGS] = {
+        [XRC_APM_TGT_SPENT] = "SPENT",   [XRC_APM_TGT_WAITING] = "WAITING", [XRC_APM_TGT_HAS_IT] = "HAS_IT",
+        [XRC_APM_TGT_BEHIND] = "BEHIND", [XRC_APM_TGT_IN_USE] = "IN_USE",   [XRC_APM_TGT_ELSEWISE] = "ELSEWISE"};
+    static const char *const action[] = {[XRC_APM_TGT_DO_LOAD] = "LOAD",
+                                         [XRC_APM_TGT_DO_AGREE] = "AGREE",
+                                         [XRC_APM_TGT_DO_FOLLOW] = "FOLLOW",
+                                         [XRC_APM_TGT_DO_REFUSE] = "REFUSE"};
+    for (int f = 0; f < XRC_APM_TGT_FINDINGS; ++f) {
+        printf("FOUND(%s, %s)\n", found[f], action[xrc_apm_tgt_next((enum xrc_apm_tgt_found) f)]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -51,8 +68,10 @@ int main(int argc, char **argv)
         print_ini();
     } else if (strcmp(argv[1], "tgt") == 0) {
         print_tgt();
-    } else {
+    } else if (strcmp(argv[1], "apm") == 0) {
         print_apm();
+    } else {
+        print_apm_tgt();
     }
     return 0;
 }
