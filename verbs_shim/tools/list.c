@@ -1,11 +1,13 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/context.h"
 #include "core/qp.h"
+#include "hca/hca.h"
 #include "tools/report.h"
 #include "tools/tool.h"
 
@@ -66,7 +68,17 @@ static struct counts count_process(uint32_t id)
 struct host_counts {
 	unsigned tgt;
 	unsigned mig[IBV_MIG_ARMED + 1]; /* INI and TGT QPs by migration state */
+	double silent_us;		 /* the longest that an INI QP tries before it takes its path for dead */
 };
+
+/* On the path in use; on an alternate one as well, if it has one. */
+static double silent_us(struct vs_qp_shm *qp)
+{
+	const struct vs_path *primary = vs_qp_primary(qp), *alternate = vs_qp_alternate(qp);
+	uint64_t first = vs_ack_time(primary->timeout), second = alternate->loaded ? vs_ack_time(alternate->timeout) : first;
+
+	return first && second ? (double)(first > second ? first : second) / 1000 * (qp->retry_cnt + 1) : INFINITY;
+}
 
 static struct host_counts count_host(uint32_t host)
 {
@@ -84,6 +96,8 @@ static struct host_counts count_host(uint32_t host)
 		c.tgt += qp->type == IBV_QPT_XRC_RECV;
 		if (mig <= IBV_MIG_ARMED)
 			c.mig[mig]++;
+		if (qp->type == IBV_QPT_XRC_SEND && silent_us(qp) > c.silent_us)
+			c.silent_us = silent_us(qp);
 	}
 	return c;
 }
@@ -122,6 +136,7 @@ static cJSON *host_tree(const struct vs_host_shm *host, uint32_t host_index, str
 	cJSON_AddNumberToObject(mig, "migrated", c.mig[IBV_MIG_MIGRATED]);
 	cJSON_AddNumberToObject(mig, "rearm", c.mig[IBV_MIG_REARM]);
 	cJSON_AddNumberToObject(mig, "armed", c.mig[IBV_MIG_ARMED]);
+	cJSON_AddNumberToObject(mig, "silent_us", c.silent_us); /* null: for ever */
 	*tgt += c.tgt;
 	return tree;
 }
