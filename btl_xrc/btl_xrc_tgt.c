@@ -405,6 +405,7 @@ static enum xrc_msg_reason arm_by_number(mca_btl_xrc_module_t *module, const str
     if (NULL == qp) {
         return EOPNOTSUPP == errno || ENOSYS == errno ? XRC_REASON_UNSUPPORTED : XRC_REASON_GONE;
     }
+    XRC_VERBOSE(10, "TGT 0x%06x opened for its alternate path alone", msg->tgt_qpn);
     enum xrc_msg_reason reason = arm(module, qp, &msg->side[1], &msg->side[0]);
     ibv_destroy_qp(qp);
     return reason;
