@@ -320,6 +320,7 @@ struct mca_btl_xrc_module_t {
     struct xrc_hdr hdr;    /* our name, ready to copy */
     opal_mutex_t lock;     /* nodes, endpoints, starved */
     struct xrc_node *nodes;
+    uint32_t serial;          /* of the last of them */
     struct xrc_node *starved; /* wait for send_room */
     struct xrc_rank_table *ranks;
     opal_hash_table_t strangers; /* endpoints of other jobs by name */

@@ -123,10 +123,10 @@ void xrc_error_send(struct xrc_node *node, const struct mca_btl_base_endpoint_t 
 {
     unsigned i = advice_for(status);
     char *host = host_of(endpoint), *paths = xrc_apm_describe(node->apm);
+    uint32_t qpn = XRC_NO_QPN != xrc_node_ini_qpn(node) ? xrc_node_ini_qpn(node) : 0;
     if (NULL != paths) {
         xrc_show_help("all paths failed", opal_process_info.nodename, node->module->device->name, host,
-                      NULL != endpoint ? (unsigned) endpoint->name.vpid : 0u, paths,
-                      NULL != node->ini ? (unsigned) node->ini->qp_num : 0u, (unsigned) node->tgt_qpn,
+                      NULL != endpoint ? (unsigned) endpoint->name.vpid : 0u, paths, qpn, (unsigned) node->tgt_qpn,
                       ibv_wc_status_str(status), i < ADVICES ? advice[i].cause : "-");
         free(paths);
         free(host);
@@ -134,9 +134,8 @@ void xrc_error_send(struct xrc_node *node, const struct mca_btl_base_endpoint_t 
     }
     xrc_show_help("send failed", opal_process_info.nodename, node->module->device->name,
                   (unsigned) node->module->addr.port, host, NULL != endpoint ? (unsigned) endpoint->name.vpid : 0u,
-                  (unsigned) node->addr.lid, NULL != node->ini ? (unsigned) node->ini->qp_num : 0u,
-                  (unsigned) node->tgt_qpn, ibv_wc_status_str(status), i < ADVICES ? advice[i].cause : "-",
-                  i < ADVICES ? advice[i].advice : "-");
+                  (unsigned) node->addr.lid, qpn, (unsigned) node->tgt_qpn, ibv_wc_status_str(status),
+                  i < ADVICES ? advice[i].cause : "-", i < ADVICES ? advice[i].advice : "-");
     free(host);
 }
 

@@ -62,6 +62,34 @@ static inline void xrc_frag_return(struct xrc_frag *frag)
     opal_free_list_return(frag->home, (opal_free_list_item_t *) frag);
 }
 
+/*
+ * wr_id of a work request: its fragment, or, where nobody waits for it and it comes back only when it has failed, the rank it
+ * went to and, above that, its node's serial number: its INI may be gone by the time somebody looks. Fragments have even
+ * addresses.
+ */
+#define XRC_WR_SERIAL(n) ((uint64_t) (n) << 33)
+
+static inline uint64_t xrc_wr_nameless(uint64_t serial, uint32_t vpid)
+{
+    return serial | (uint64_t) vpid << 1 | 1;
+}
+
+static inline struct xrc_frag *xrc_wr_frag(uint64_t wr_id)
+{
+    return 0 == (wr_id & 1) ? (struct xrc_frag *) (uintptr_t) wr_id : NULL;
+}
+
+/* Of a work request without a fragment. */
+static inline uint32_t xrc_wr_vpid(uint64_t wr_id)
+{
+    return (uint32_t) (wr_id >> 1);
+}
+
+static inline uint64_t xrc_wr_serial(uint64_t wr_id)
+{
+    return wr_id & XRC_WR_SERIAL(UINT32_MAX);
+}
+
 /** The header in front of a send fragment's payload. */
 static inline struct xrc_hdr *xrc_frag_hdr(struct xrc_frag *frag)
 {

@@ -278,7 +278,7 @@ static bool sends_on_the_way(mca_btl_xrc_module_t *module)
     bool any = false;
     int n = ibv_poll_cq(module->send_cq, 16, wc);
     for (int i = 0; i < n; ++i) {
-        struct xrc_frag *frag = (struct xrc_frag *) (uintptr_t) wc[i].wr_id;
+        struct xrc_frag *frag = xrc_wr_frag(wc[i].wr_id);
         if (NULL != frag && xrc_node_retire(frag)) {
             xrc_endpoint_free(frag->endpoint);
         }

@@ -157,13 +157,13 @@ static int post_signalled(struct xrc_node *node, struct xrc_frag *frag, unsigned
     return OPAL_SUCCESS;
 }
 
-/* Should it come back after all, with an error, then without a name: its fragment may serve something else by then. */
-static int post_and_forget(struct xrc_node *node, struct ibv_send_wr *wr)
+/* Should it come back after all, with an error, then not by its fragment, which may serve something else by then. */
+static int post_and_forget(struct xrc_node *node, const struct mca_btl_base_endpoint_t *to, struct ibv_send_wr *wr)
 {
     struct ibv_send_wr *bad;
     uint64_t id = wr->wr_id;
     wr->send_flags = IBV_SEND_INLINE;
-    wr->wr_id = 0;
+    wr->wr_id = xrc_wr_nameless(node->serial, to->name.vpid);
     int rc = ibv_post_send(node->ini, wr, &bad);
     wr->wr_id = id;
     if (OPAL_UNLIKELY(0 != rc)) {
@@ -182,7 +182,7 @@ static int post(struct xrc_node *node, struct xrc_frag *frag)
     }
     unsigned flags = goes_inline(node, frag) ? IBV_SEND_INLINE : 0;
     if (flags && frag->may_be_done && 0 == frag->lane && node->unsignalled + 1 < node->signal_every) {
-        return post_and_forget(node, &frag->wr);
+        return post_and_forget(node, frag->endpoint, &frag->wr);
     }
     return post_signalled(node, frag, flags);
 }
@@ -338,7 +338,7 @@ int xrc_node_send_now(struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_
     int rc = OPAL_ERR_RESOURCE_BUSY;
     bool both = xrc_node_lock(node);
     if (OPAL_LIKELY(XRC_INI_READY == node->state && NULL == endpoint->wait_head && node->credit[0] > 0)) {
-        rc = node->unsignalled + 1 < node->signal_every ? post_and_forget(node, wr)
+        rc = node->unsignalled + 1 < node->signal_every ? post_and_forget(node, endpoint, wr)
                                                         : post_mark(node, endpoint, wr, XRC_FRAG_MARK);
     }
     xrc_node_unlock(node, both);
@@ -401,6 +401,7 @@ static void take_down(struct xrc_node *node)
     if (closed || drained) {
         node->ini = NULL;
         node->apm = NULL;
+        xrc_node_set_ini_qpn(node, XRC_NO_QPN);
     }
     bool reopen = drained && start_over(node);
     xrc_node_unlock(node, both);
@@ -422,7 +423,7 @@ static struct xrc_node *node_of(mca_btl_xrc_module_t *module, const struct xrc_g
     struct xrc_node *node;
     OPAL_THREAD_LOCK(&module->lock);
     for (node = module->nodes; NULL != node; node = node->next) {
-        if (NULL != node->ini && node->ini->qp_num == gone->ini_qpn && node->generation == gone->generation
+        if (xrc_node_ini_qpn(node) == gone->ini_qpn && node->generation == gone->generation
             && 0 == memcmp(&node->domain, &gone->domain, sizeof(gone->domain))) {
             break;
         }
@@ -502,6 +503,7 @@ static struct xrc_node *new_node(mca_btl_xrc_module_t *module)
         OBJ_CONSTRUCT(&node->lock, opal_mutex_t);
         pthread_mutex_init(&node->setup, NULL);
         node->module = module;
+        node->ini_qpn = XRC_NO_QPN;
         node->next = module->nodes;
         module->nodes = node;
     }
@@ -524,6 +526,7 @@ struct xrc_node *xrc_node_get(mca_btl_xrc_module_t *module, const struct xrc_mod
     if (NULL != node) {
         node->domain = remote->domain;
         node->addr = remote->addr;
+        node->serial = XRC_WR_SERIAL(++module->serial);
         node->fault_said = node->farewell_due = node->parting = false;
         memset(&node->answerer, 0, sizeof(node->answerer));
         set_state(node, XRC_INI_IDLE);

@@ -16,6 +16,7 @@ struct xrc_node {
     pthread_mutex_t setup; /* the same, against the service thread, until READY */
     mca_btl_xrc_module_t *module;
     struct ibv_qp *ini;
+    uint64_t serial;          /* no other node, nor this one in another life, has it; for wr_id */
     enum xrc_ini_state state; /* READY is set by the service thread, all else by MPI threads */
     uint32_t max_inline;
     uint32_t in_flight;    /* signalled work requests */
@@ -37,6 +38,7 @@ struct xrc_node {
     struct xrc_apm *apm;         /* its paths, when there are several; the service thread's */
     struct xrc_contact answerer; /* who has made or found our TGT */
     uint32_t generation;
+    uint32_t ini_qpn; /* of ini, for those who look without the node's lock, or XRC_NO_QPN; atomic */
     uint32_t tgt_qpn;
     uint32_t tgt_psn;
     bool starved;
@@ -46,6 +48,18 @@ struct xrc_node {
     bool parting;      /* all that was handed to us has been posted; should it fail now, its peers have had enough */
     bool farewell_due; /* the remote domain may have a TGT for this INI */
 };
+
+#define XRC_NO_QPN UINT32_MAX /* numbers have 24 bits */
+
+static inline uint32_t xrc_node_ini_qpn(const struct xrc_node *node)
+{
+    return __atomic_load_n(&node->ini_qpn, __ATOMIC_RELAXED);
+}
+
+static inline void xrc_node_set_ini_qpn(struct xrc_node *node, uint32_t qpn)
+{
+    __atomic_store_n(&node->ini_qpn, qpn, __ATOMIC_RELAXED);
+}
 
 static inline enum xrc_ini_state xrc_node_state(const struct xrc_node *node)
 {

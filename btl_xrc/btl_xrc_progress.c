@@ -54,20 +54,36 @@ static int progress_recv(mca_btl_xrc_module_t *module, struct ibv_wc *wc, int mo
 
 /* ---- send ---- */
 
-static struct xrc_node *node_of(mca_btl_xrc_module_t *module, uint32_t qpn)
+/*
+ * Not by the number of its QP: another thread may have seen the last work request of that come back, and taken it down, before
+ * we get here with one that was lost.
+ */
+static struct xrc_node *node_of(mca_btl_xrc_module_t *module, uint64_t wr_id)
 {
     struct xrc_node *node;
     OPAL_THREAD_LOCK(&module->lock);
-    for (node = module->nodes; NULL != node && (NULL == node->ini || node->ini->qp_num != qpn); node = node->next) {
+    for (node = module->nodes; NULL != node && node->serial != xrc_wr_serial(wr_id); node = node->next) {
     }
     OPAL_THREAD_UNLOCK(&module->lock);
     return node;
 }
 
+/* Whom a work request went to; NULL: Open MPI has removed it. All of a node are of one job. Only for its name. */
+static struct mca_btl_base_endpoint_t *peer_of(struct xrc_node *node, const struct ibv_wc *wc)
+{
+    struct mca_btl_base_endpoint_t *endpoint;
+    OPAL_THREAD_LOCK(&node->module->lock);
+    for (endpoint = node->endpoints; NULL != endpoint && endpoint->name.vpid != xrc_wr_vpid(wc->wr_id);
+         endpoint = endpoint->next) {
+    }
+    OPAL_THREAD_UNLOCK(&node->module->lock);
+    return endpoint;
+}
+
 /* The QP is in error: this work request failed, or was flushed after one that did. */
 static void send_failed(mca_btl_xrc_module_t *module, struct xrc_frag *frag, const struct ibv_wc *wc)
 {
-    struct xrc_node *node = NULL != frag ? frag->node : node_of(module, wc->qp_num);
+    struct xrc_node *node = NULL != frag ? frag->node : node_of(module, wc->wr_id);
     struct mca_btl_base_endpoint_t *endpoint = NULL != frag ? frag->endpoint : NULL;
     if (NULL == node) {
         return;
@@ -75,7 +91,7 @@ static void send_failed(mca_btl_xrc_module_t *module, struct xrc_frag *frag, con
     bool first = IBV_WC_WR_FLUSH_ERR != wc->status || XRC_INI_DRAINING == xrc_node_state(node);
     if (!node->fault_said && first && !module->closing && !node->parting) {
         node->fault_said = true;
-        xrc_error_send(node, NULL != endpoint ? endpoint : node->endpoints, wc->status);
+        xrc_error_send(node, NULL != endpoint ? endpoint : peer_of(node, wc), wc->status);
     }
     xrc_node_fail(node, "a send failed");
     if (NULL != frag) {
@@ -107,7 +123,7 @@ static int progress_send(mca_btl_xrc_module_t *module, struct ibv_wc *wc, int mo
 {
     int n = ibv_poll_cq(module->send_cq, most, wc);
     for (int i = 0; i < n; ++i) {
-        struct xrc_frag *frag = (struct xrc_frag *) (uintptr_t) wc[i].wr_id;
+        struct xrc_frag *frag = xrc_wr_frag(wc[i].wr_id);
         if (OPAL_LIKELY(IBV_WC_SUCCESS == wc[i].status) || is_last(frag)) {
             send_done(frag);
         } else {
