@@ -14,11 +14,9 @@
 /* So many REQUESTs to one rank without an answer, then another of its domain is asked. */
 #define PATIENCE 4
 
-/* Room in the CQ for sends that were waiting when a connection got ready. */
-#define LOAN 16
-
-/* Service: those being connected. */
+/* Service: those being connected, and when they are looked at again at the latest; 0: nothing is due. */
 static struct xrc_conn *active;
+static uint64_t next_look_ms;
 
 /* ---- MPI side ---- */
 
@@ -36,9 +34,9 @@ static struct ibv_qp *create_ini(mca_btl_xrc_module_t *module, uint32_t depth, u
 
 /*
  * An HCA can rarely give its maximum depth together with inline data, and says so only by refusing: ask for less depth
- * first, then for less inline, which others count on.
+ * first, then, where nobody counts on it yet, for less inline.
  */
-struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, uint32_t *max_inline)
+struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, uint32_t *max_inline, bool less_inline)
 {
     struct ibv_qp_init_attr_ex init;
     uint32_t least = mca_btl_xrc_component.recvq.nclasses + 1, most = (uint32_t) module->device->attr.max_qp_wr;
@@ -55,7 +53,7 @@ struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, 
                 return NULL;
             }
         }
-        if (0 == want_inline) {
+        if (0 == want_inline || !less_inline) {
             return NULL;
         }
         want_inline = want_inline > 64 ? want_inline / 2 : 0;
@@ -88,7 +86,7 @@ static int make_ini_of(struct xrc_node *node)
 {
     mca_btl_xrc_module_t *module = node->module;
     uint32_t wanted = all_windows(), depth = wanted, max_inline = module->max_inline;
-    struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &max_inline);
+    struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &max_inline, false);
     if (NULL == ini) {
         xrc_error_verb(module->device, "ibv_create_qp(XRC_SEND)", errno);
         return OPAL_ERR_OUT_OF_RESOURCE;
@@ -100,6 +98,7 @@ static int make_ini_of(struct xrc_node *node)
         return OPAL_ERROR;
     }
     node->ini = ini;
+    xrc_node_set_ini_qpn(node, ini->qp_num);
     node->max_inline = max_inline;
     /* Half a window at most stays unsignalled: the other half brings the completion that retires it. */
     node->signal_every = (share_out(node, depth, wanted) + 1) / 2;
@@ -132,13 +131,26 @@ static void add_contacts(struct xrc_conn *conn, const struct mca_btl_base_endpoi
     OPAL_THREAD_UNLOCK(&node->module->lock);
 }
 
-/* Set some of the CQ aside for what the service thread will post. */
+/*
+ * Set as much of the CQ aside as the service thread may post, but a quarter of what is left at most: others must go on, also when
+ * many connect, or one never gets an answer.
+ */
 static void borrow_room(struct xrc_node *node)
 {
-    int32_t left = OPAL_THREAD_ADD_FETCH32(&node->module->send_room, -LOAN);
-    node->borrowed = left >= 0 ? LOAN : 0;
-    if (left < 0) {
-        OPAL_THREAD_ADD_FETCH32(&node->module->send_room, LOAN);
+    mca_btl_xrc_module_t *module = node->module;
+    int32_t loan = 0, most = module->send_room / 4;
+    for (unsigned i = 0; i < XRC_LANES; ++i) {
+        loan += node->credit[i];
+    }
+    loan = loan < most ? loan : most;
+    node->borrowed = 0;
+    if (loan <= 0) {
+        return;
+    }
+    if (OPAL_THREAD_ADD_FETCH32(&module->send_room, -loan) >= 0) {
+        node->borrowed = loan;
+    } else {
+        OPAL_THREAD_ADD_FETCH32(&module->send_room, loan);
     }
 }
 
@@ -449,11 +461,19 @@ static enum xrc_ini_event what_is_due(const struct xrc_conn *conn, uint64_t now_
     return XRC_INI_EVENTS;
 }
 
+/* Time in which this process was stopped is none in which an answer could have come. */
+static uint64_t time_lost(uint64_t now_ms)
+{
+    return 0 != next_look_ms && now_ms > next_look_ms ? now_ms - next_look_ms : 0;
+}
+
 int xrc_conn_service_tick(uint64_t now_ms)
 {
     int wait = -1;
+    uint64_t lost = time_lost(now_ms);
     for (struct xrc_conn *conn = active, *next; NULL != conn; conn = next) {
         next = conn->next;
+        conn->deadline_ms += lost;
         enum xrc_ini_event event = what_is_due(conn, now_ms);
         if (XRC_INI_EVENTS != event) {
             step(conn, event);
@@ -463,6 +483,7 @@ int xrc_conn_service_tick(uint64_t now_ms)
         int left = conn->due_ms > now_ms ? (int) (conn->due_ms - now_ms) : 0;
         wait = wait < 0 || left < wait ? left : wait;
     }
+    next_look_ms = wait < 0 ? 0 : now_ms + (uint64_t) wait;
     return wait;
 }
 

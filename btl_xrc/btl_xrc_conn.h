@@ -70,8 +70,8 @@ void xrc_conn_take_results(mca_btl_xrc_module_t *module, bool serve);
 /** MPI side: say that the INI of @a node is gone. Best effort. */
 void xrc_conn_farewell(const struct xrc_node *node, uint32_t ini_qpn);
 
-/** Create an INI QP on @a module; the depth granted goes to *depth. */
-struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, uint32_t *max_inline);
+/** Create an INI QP on @a module; what is granted goes to *depth and, if it may be @a less_inline, to *max_inline. */
+struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, uint32_t *max_inline, bool less_inline);
 
 /* ---- service thread ---- */
 

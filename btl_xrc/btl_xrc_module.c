@@ -168,7 +168,7 @@ static int probe_ini(mca_btl_xrc_module_t *module)
     uint32_t depth = mca_btl_xrc_component.recvq.nclasses + 1, most = asked < 0 ? INLINE_DEFAULT : (uint32_t) asked;
     uint32_t first = (uint32_t) (sizeof(struct xrc_hdr) + mca_btl_xrc_component.recvq.c[0].size);
     module->max_inline = most < first ? most : first;
-    struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &module->max_inline);
+    struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &module->max_inline, true);
     if (NULL == ini) {
         xrc_error_verb(module->device, "ibv_create_qp(XRC_SEND)", errno);
         return OPAL_ERROR;
