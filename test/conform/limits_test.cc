@@ -244,20 +244,99 @@ TEST_F(Limits, OutOfDescriptorsFromTheStart)
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-TEST(LimitsDeathTest, AFreedBufferIsReportedWhenItIsPosted)
+// Each way to post, and what is wrong with one of its entries.
+class LimitsDeathTest : public ::testing::Test
 {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    EXPECT_DEATH(
-        {
-            Node n;
-            Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
-            to_init(qp);
-            char *buffer = new char[64];
-            uintptr_t addr = (uintptr_t) buffer;
-            delete[] buffer;
-            post_recv(qp, 1, {{addr, 64, 0}});
-        },
-        "heap-use-after-free");
+  protected:
+    // The second of two entries is beyond what was allocated, or was freed.
+    static void dies(const std::function<void(Node &, std::vector<ibv_sge>)> &post)
+    {
+        GTEST_FLAG_SET(death_test_style, "threadsafe");
+        for (bool freed : {false, true})
+            EXPECT_DEATH(
+                {
+                    Node n;
+                    char *buffer = new char[64];
+                    Mr mr(ibv_reg_mr(n.pd, buffer, 64, all_access));
+                    uintptr_t addr = (uintptr_t) buffer;
+                    if (freed)
+                        delete[] buffer;
+                    post(n, {n.sge(0, 8), {addr, freed ? 64u : 65u, mr->lkey}});
+                },
+                freed ? "heap-use-after-free" : "heap-buffer-overflow");
+    }
+};
+
+TEST_F(LimitsDeathTest, PostRecv)
+{
+    dies([](Node &n, std::vector<ibv_sge> list) {
+        Qp qp = make_qp(IBV_QPT_RC, n.pd, n.cq);
+        to_init(qp);
+        post_recv(qp, 1, std::move(list));
+    });
+}
+
+TEST_F(LimitsDeathTest, PostSrqRecv)
+{
+    dies([](Node &n, std::vector<ibv_sge> list) {
+        Xrcd x = make_xrcd(n.ctx);
+        Srq srq = make_xrc_srq(n.pd, x, n.cq);
+        post_recv(srq, 1, std::move(list));
+    });
+}
+
+TEST_F(LimitsDeathTest, PostSend)
+{
+    dies([](Node &n, std::vector<ibv_sge> list) {
+        RcPair p(n, n);
+        Send(IBV_WR_RDMA_WRITE, std::move(list)).at(n.addr(), n.mr->rkey).post(p.a);
+    });
+}
+
+TEST_F(LimitsDeathTest, PostSendInline)
+{
+    dies([](Node &n, std::vector<ibv_sge> list) {
+        RcPair p(n, n, {}, caps(4, 4, 4, 128));
+        for (ibv_sge &sge : list)
+            sge.lkey = 0;
+        Send(IBV_WR_SEND, std::move(list), IBV_SEND_INLINE).post(p.a);
+    });
+}
+
+TEST_F(LimitsDeathTest, WrHooks)
+{
+    dies([](Node &n, std::vector<ibv_sge> list) {
+        auto attr = qp_attr(IBV_QPT_RC, n.pd, n.cq);
+        attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+        Qp qp(ibv_create_qp_ex(n.ctx, &attr));
+        connect(qp, n.lid, make_qp(IBV_QPT_RC, n.pd, n.cq), n.lid);
+        ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+        ibv_wr_start(ex);
+        ibv_wr_rdma_write(ex, n.mr->rkey, n.addr());
+        ibv_wr_set_sge_list(ex, list.size(), list.data());
+        ibv_wr_complete(ex);
+    });
+}
+
+// Entries name what peers would: the buffer is looked at where it lies.
+TEST_F(LimitsDeathTest, OtherAddresses)
+{
+    dies([](Node &n, std::vector<ibv_sge> list) {
+        RcPair p(n, n);
+        Mr other(ibv_reg_mr_iova(n.pd, reinterpret_cast<void *>(list[1].addr), 64, 0x10000, all_access));
+        list[1] = {0x10000, list[1].length, other->lkey};
+        Send(IBV_WR_RDMA_WRITE, std::move(list)).at(n.addr(), n.mr->rkey).post(p.a);
+    });
+}
+
+TEST(ShadowTest, BuffersUnderOtherAddressesAreFine)
+{
+    Node n;
+    RcPair p(n, n);
+    std::vector<char> buffer(64);
+    Mr other(ibv_reg_mr_iova(n.pd, buffer.data(), 64, 0x10000, all_access));
+    EXPECT_EQ(outcome(p.a, Send(IBV_WR_RDMA_WRITE, {{0x10000, 64, other->lkey}}).at(n.addr(), n.mr->rkey)), IBV_WC_SUCCESS);
 }
 #endif
 

@@ -16,10 +16,23 @@
 #ifdef VS_SHADOW
 #include <sanitizer/asan_interface.h>
 
+#include "core/pd.h"
+#include "memory/slots.h"
+
+/* Where it lies in memory: a region that was registered under other addresses says. */
+static inline uint64_t vs_shadow_address(const struct ibv_sge *sge)
+{
+	uint32_t index = vs_slot_index(VS_MR, sge->lkey);
+	const struct vs_own_region *own = index < vs_tables[VS_MR].count ? &vs_own_regions[index] : NULL;
+
+	return own && sge->lkey && vs_load(&own->id) == sge->lkey ? vs_load(&own->addr) + (sge->addr - vs_load(&own->iova)) : sge->addr;
+}
+
 static inline void vs_shadow_check(const struct ibv_sge *list, int n)
 {
 	for (int i = 0; i < n; i++) {
-		const volatile char *bad = list[i].length ? __asan_region_is_poisoned((void *)(uintptr_t)list[i].addr, list[i].length) : NULL;
+		void *at = (void *)(uintptr_t)vs_shadow_address(&list[i]);
+		const volatile char *bad = list[i].length ? __asan_region_is_poisoned(at, list[i].length) : NULL;
 
 		if (bad)
 			(void)*bad; /* the sanitizer's own report */

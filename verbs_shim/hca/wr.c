@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/shadow.h"
 #include "hca/hca.h"
 
 static struct vs_qp *qp_of(struct ibv_qp_ex *ex)
@@ -166,6 +167,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
 		fail(qp, ENOMEM);
 		return;
 	}
+	vs_shadow_check(list, (int)num_sge);
 	for (size_t i = 0; i < num_sge; i++) {
 		s->sge[i] = (struct vs_sge){ list[i].addr, list[i].length, list[i].lkey };
 		total += list[i].length;
