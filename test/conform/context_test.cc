@@ -2,8 +2,10 @@
 #include "conform/faults.h"
 #include "conform/pair.h"
 
+#include <dlfcn.h>
 #include <sys/utsname.h>
 
+#include <fstream>
 #include <thread>
 
 namespace
@@ -112,6 +114,48 @@ TEST_F(ContextTest, ClosingLetsGoOfTheFilesOfDomains)
         EXPECT_EQ(c.destroy(), 0);
     }
     EXPECT_EQ(open_descriptors(), before);
+}
+
+// A copy of the library, unloaded with a device open and loaded again: what it holds stays, and its thread has its code.
+TEST_F(ContextTest, UnloadedAndLoadedAgain)
+{
+    Child child([](const Link &) {
+        Dl_info own;
+        need(dladdr(reinterpret_cast<void *>(ibv_get_device_list), &own) != 0, "dladdr");
+        auto *temporary = new TempFile;
+        TempFile &copy = *temporary;
+        std::ifstream in(own.dli_fname, std::ios::binary);
+        std::ofstream(copy.path(), std::ios::binary) << in.rdbuf();
+        for (bool close : {true, false}) {
+            void *lib = dlopen(copy.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+            need(lib != nullptr, "dlopen");
+            auto list = reinterpret_cast<decltype(&ibv_get_device_list)>(dlsym(lib, "ibv_get_device_list"));
+            auto open = reinterpret_cast<decltype(&ibv_open_device)>(dlsym(lib, "ibv_open_device"));
+            auto alloc = reinterpret_cast<decltype(&ibv_alloc_pd)>(dlsym(lib, "ibv_alloc_pd"));
+            ibv_device **devices = list(nullptr);
+            need(devices && devices[0], "devices");
+            ibv_context *c = open(devices[0]);
+            need(c != nullptr, "ibv_open_device");
+            ibv_pd *pd = alloc(c);
+            EXPECT_NE(pd, nullptr);
+            EXPECT_EQ(dlclose(lib), 0);
+            order("flap all 3 1"); // which its thread has to tell its context
+            lib = dlopen(copy.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+            auto dealloc = reinterpret_cast<decltype(&ibv_dealloc_pd)>(dlsym(lib, "ibv_dealloc_pd"));
+            auto done = reinterpret_cast<decltype(&ibv_close_device)>(dlsym(lib, "ibv_close_device"));
+            auto drop = reinterpret_cast<decltype(&ibv_free_device_list)>(dlsym(lib, "ibv_free_device_list"));
+            EXPECT_EQ(dealloc(pd), 0);
+            if (close) {
+                EXPECT_EQ(done(c), 0);
+                drop(devices);
+            }
+            EXPECT_EQ(dlclose(lib), 0);
+        }
+        delete temporary;
+        fflush(nullptr);
+        exit(::testing::Test::HasFailure() ? 1 : 0); // with a device open
+    });
+    EXPECT_EQ(child.wait(), 0);
 }
 
 // A process may be in the fabric for long before it opens a device.
