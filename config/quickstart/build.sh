@@ -1,14 +1,20 @@
 # shellcheck shell=bash
 # Out-of-tree builds, one directory a variant: build/main, build/asan, ...
 
-# True when something that make configure and Makefile.in is newer than they are.
+# True when something that make configure and Makefile.in is newer than they are, or one of them is not there.
 autogen_is_needed() {
+    local makefile
+    for makefile in "$SRC"/Makefile.am "$SRC"/*/Makefile.am; do
+        [ -e "${makefile%.am}.in" ] || return 0
+    done
     [ ! -x "$SRC/configure" ] ||
         [ -n "$(find "$SRC/configure.ac" "$SRC/configure.m4" "$SRC"/config/*.m4 "$SRC"/config/*.in \
             "$SRC"/Makefile.am "$SRC"/*/Makefile.am -newer "$SRC/configure" -print -quit)" ]
 }
 
+# What it makes goes first: interrupted, it has not made all of it, and that is seen the next time.
 autogen() {
+    rm -f "$SRC/configure" "$SRC/Makefile.in" "$SRC"/*/Makefile.in
     "$SRC/autogen.sh" && touch "$SRC/configure"
 }
 
@@ -20,11 +26,11 @@ sources_changed_since() {
             -newer "$1" -print -quit)" ]
 }
 
-configure_in() {
-    local dir=$1
+configure_in() (
+    dir=$1
     shift
     mkdir -p "$dir" && cd "$dir" && "$SRC/configure" "$@" && printf '%s\n' "$*" >configured
-}
+)
 
 configured_with() {
     [ "$(cat "$1/configured" 2>/dev/null)" = "$2" ] && [ ! "$SRC/configure" -nt "$1/config.status" ]

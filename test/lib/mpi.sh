@@ -55,18 +55,20 @@ layout_name() {
 }
 
 # held_sample LAYOUT [MPI_CHECK OPTIONS...]: what `vshim list --json` says while all pairs of ranks of a job are connected
-# and idle. The checker's own output goes to held.log.
-held_sample() {
-    local layout=$1 fifo=$PWD/hold job sample status=0
+# and idle. What the checker says is shown when it fails.
+held_sample() (
+    layout=$1 status=0
     shift
-    mkfifo "$fifo"
-    xrc "$layout" "$MPI_CHECK" --parts pairs --hold "$fifo" "$@" >held.log 2>&1 &
+    dir=$(mktemp -d "${SANDBOX:-/tmp}/held.XXXXXX")
+    cd "$dir" || exit
+    mkfifo hold
+    xrc "$layout" "$MPI_CHECK" --parts pairs --hold "$dir/hold" "$@" >held.log 2>&1 &
     job=$!
     # The first redirection waits for the job, and lets it go on when the inner shell ends.
     # shellcheck disable=SC2016 # expanded by the inner shell
-    sample=$(timeout "${MPI_TIMEOUT:-300}" bash -c 'exec 3>"$0" && "$1" list --json' "$fifo" "$VSHIM") || status=1
+    sample=$(timeout "${MPI_TIMEOUT:-300}" bash -c 'exec 3>hold && "$0" list --json' "$VSHIM") || status=1
     wait "$job" || status=1
-    rm "$fifo"
-    [ "$status" -eq 0 ] || { cat held.log >&2; return 1; }
-    echo "$sample"
-}
+    [ "$status" -eq 0 ] || cat held.log >&2
+    rm -r "$dir"
+    [ "$status" -eq 0 ] && echo "$sample"
+)
