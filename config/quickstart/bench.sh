@@ -143,9 +143,13 @@ bench_report() {
 }
 
 quickstart_bench() {
-    local out=$BUILD/bench
     heading "Setting up"
     need_packages build run bench
+    interruptible bench_all
+}
+
+bench_all() {
+    local out=$BUILD/bench
     build_main || die "the build failed"
     use_installed
     mkdir -p "$out"

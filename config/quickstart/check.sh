@@ -71,6 +71,7 @@ beside() {
     local name=$1
     shift
     say "  beside the others: $name"
+    mkdir -p "$LOGS"
     rm -f "$LOGS/$name.status"
     (
         # Its number may serve for another child before anybody waits for it, and then bash has forgotten how it ended.
@@ -144,9 +145,13 @@ other_builds() {
 }
 
 quickstart_check() {
-    local started=$SECONDS
     heading "Setting up"
     need_packages build run check
+    interruptible check_all
+}
+
+check_all() {
+    local started=$SECONDS
     results_begin "$BUILD/results"
     result_of "build: main (gcc)" build_main
     if [ "$(results_count fail)" -ne 0 ]; then

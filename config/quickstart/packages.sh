@@ -40,7 +40,7 @@ install_packages() {
 need_packages() {
     local missing
     command -v dpkg-query >/dev/null ||
-        die "this machine has no dpkg; on other systems than Debian build by hand (README.md, Building)"
+        die "this machine has no dpkg; on other systems than Debian build by hand (README.md, From a laptop to a cluster)"
     missing=$(packages_missing "$@" | sort -u | tr '\n' ' ')
     [ -n "$missing" ] || return 0
     if ! $INSTALL; then

@@ -50,12 +50,14 @@ table_of_qps() {
     qp_row "64 ranks on each of 64 (computed)" 64 64 $((64 * 63 + 64)) $((64 * 63 + 64))
 }
 
+# carrier LOG: what a job with a report says of the ports that it used.
 carrier() {
-    local devices=(/sys/class/infiniband/*)
-    if [ -e "${devices[0]}" ]; then
-        say "btl xrc over ${devices[*]##*/}"
-    else
+    local ports
+    if grep -q 'using the software HCA' "$1"; then
         say "btl xrc over software HCAs (this machine has no RDMA device)"
+    else
+        ports=$(sed -nE 's/^ +([^ ]+) port ([0-9]+) .*/\1:\2/p' "$1" | sort -u | xargs)
+        say "btl xrc over ${ports:-a device that the job did not name, see $1}"
     fi
 }
 
@@ -63,7 +65,7 @@ run_jobs() {
     local out=$1
     heading "2 ranks on this host"
     step "NetPIPE" "$LOGS/run-netpipe-2.log" netpipe 2 "$out/netpipe-2" &&
-        step "data checker, every byte of 0 B to 8 MiB" "$LOGS/run-check-2.log" xrc 2 "$MPI_CHECK" &&
+        step "data checker, every byte of 0 B to 8 MiB" "$LOGS/run-check-2.log" xrc 2 --mca btl_xrc_report 1 "$MPI_CHECK" &&
         step "queue pairs while it runs" "$LOGS/run-objects-2.log" sample_objects 2 "$out/objects-2" || return 1
     heading "2 ranks on each of 2 simulated hosts"
     step "NetPIPE between the hosts" "$LOGS/run-netpipe-2x1.log" netpipe 2x1 "$out/netpipe-2x1" &&
@@ -75,7 +77,7 @@ run_jobs() {
 report() {
     local out=$1
     heading "What happened"
-    say "  carried by     $(carrier)"
+    say "  carried by     $(carrier "$LOGS/run-check-2.log")"
     say "  data checker   $(grep -h '^mpi_check:' "$LOGS/run-check-2.log" | cut -d ' ' -f 2-)"
     say "                 $(grep -h '^mpi_check:' "$LOGS/run-check-2x2.log" | cut -d ' ' -f 2-)"
     say
@@ -96,6 +98,10 @@ outer_command() {
 quickstart_run() {
     heading "Setting up"
     need_packages build run
+    interruptible run_all
+}
+
+run_all() {
     build_main || die "the build failed"
     say "  installed in ${INSTALLED#"$PWD"/}"
     use_installed

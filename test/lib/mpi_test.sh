@@ -45,9 +45,13 @@ test_body() {
 
 # test_case NAME COMMAND...: COMMAND in a sandbox and with errexit; nothing may be left behind. One line if it passes.
 test_case() {
-    local name=$1 started=$SECONDS status=0 log outcome
+    local name=$1 started=$SECONDS status=0 log fd outcome
     shift
+    # Without a name it is not left behind, whatever ends this script.
     log=$(mktemp)
+    exec {fd}<>"$log"
+    rm "$log"
+    log=/proc/$$/fd/$fd
     # In the background, since bash ignores errexit in anything whose status is looked at.
     test_body "$@" </dev/null >"$log" 2>&1 &
     wait $! || status=$?
@@ -66,7 +70,7 @@ test_case() {
             ;;
     esac
     result "$outcome" "$(basename "$0"): $name"
-    rm -f "$log"
+    exec {fd}>&-
 }
 
 figures=/dev/null

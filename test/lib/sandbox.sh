@@ -67,7 +67,9 @@ sandbox_check_clean() {
     $clean
 }
 
+# A second signal, as from timeout(1) to its group, may not stop it half-way.
 sandbox_leave() {
+    trap '' HUP INT TERM
     sandbox_kill
     rm -rf "$SANDBOX" "/dev/shm/$XRC_SANDBOX"
 }
