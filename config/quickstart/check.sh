@@ -125,7 +125,7 @@ distcheck() {
 
 # Sanitizers, other compilers, other trees.
 other_builds() {
-    local release
+    local release without_shim=$BUILD/without-verbs-shim/installed
     renice -n 5 -p "$BASHPID" >/dev/null
     heading "Sanitizers and other builds"
     if check_variant asan --enable-asan --enable-werror CFLAGS='-O1 -g' "$TEST_CXXFLAGS"; then
@@ -135,7 +135,10 @@ other_builds() {
         check_gtests tsan
     fi
     check_variant clang CC=clang CXX=clang++ --enable-werror "$TEST_CXXFLAGS" || true
-    check_variant without-verbs-shim --without-verbs-shim --enable-werror || true
+    if check_variant without-verbs-shim --without-verbs-shim --enable-werror --prefix="$without_shim"; then
+        check_step "make install (without-verbs-shim)" "$LOGS/without-verbs-shim-install.log" make -C "$BUILD/without-verbs-shim" install
+        check_script "$SRC/test/mpi/without_shim" env XRC_WITHOUT_SHIM="$without_shim"
+    fi
     check_step "builds inside an Open MPI tree" "$LOGS/drop-in.log" "$SRC/test/style/drop_in" "$SRC"
     check_step "make distcheck" "$LOGS/distcheck.log" distcheck
     for release in trixie sid; do

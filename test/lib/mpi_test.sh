@@ -51,7 +51,7 @@ test_case() {
     log=$(mktemp)
     exec {fd}<>"$log"
     rm "$log"
-    log=/proc/$$/fd/$fd
+    log=/proc/$BASHPID/fd/$fd
     # In the background, since bash ignores errexit in anything whose status is looked at.
     test_body "$@" </dev/null >"$log" 2>&1 &
     wait $! || status=$?
