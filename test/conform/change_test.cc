@@ -469,6 +469,12 @@ TEST_F(Uc, Operations)
 TEST_F(Uc, NobodyIsToldOfALoss)
 {
     EXPECT_EQ(send(1), IBV_WC_SUCCESS) << "without a buffer";
+    EXPECT_EQ(outcome(one_, Send(IBV_WR_RDMA_WRITE_WITH_IMM, {n_->sge(0, 8)}).at(n_->addr(64), n_->mr->rkey).imm(1)), IBV_WC_SUCCESS);
+    EXPECT_EQ(qp_counter(two_->qp_num, "dropped"), 2);
+    EXPECT_EQ(counter_of("h/vshim0/1", "dropped"), 2) << "where it arrives";
+    for (const Qp *qp : {&one_, &two_})
+        EXPECT_EQ(qp_counter((*qp)->qp_num, "rnr_sent") + qp_counter((*qp)->qp_num, "rnr_received"), 0) << "no answer, so no RNR";
+    EXPECT_EQ(counter_of("h/vshim0/1", "rnr_sent") + counter_of("h/vshim0/1", "rnr_received"), 0);
     post(4);
     order("drop packet nth 2");
     for (uint32_t i = 2; i <= 4; i++)
@@ -478,7 +484,7 @@ TEST_F(Uc, NobodyIsToldOfALoss)
     order("drop ack times ever"); // there are none
     EXPECT_EQ(send(5), IBV_WC_SUCCESS);
     EXPECT_EQ(arrived(), (std::vector<uint32_t>{5}));
-    EXPECT_EQ(qp_counter(two_->qp_num, "dropped"), 0);
+    EXPECT_EQ(qp_counter(two_->qp_num, "dropped"), 2) << "no more";
     EXPECT_EQ(outcome(one_, Send(IBV_WR_RDMA_WRITE, {n_->sge(0, 8)}).at(n_->addr(0), n_->mr->rkey + 1)), IBV_WC_SUCCESS) << "a bad key";
     EXPECT_EQ(state_of(two_), IBV_QPS_RTS);
     order("link down h/vshim0/1");

@@ -47,8 +47,13 @@ static struct vs_cqe receive_cqe(const struct vs_request *req, uint8_t opcode)
 	};
 }
 
+/* No WQE. An unreliable QP has nobody to answer to: the message is lost. */
 static enum vs_verdict rnr(struct vs_request *req, struct vs_qp_shm *peer)
 {
+	if (peer->type == IBV_QPT_UC) {
+		VS_COUNT(dropped, req->arrived, peer);
+		return VS_NO_RESPONSE;
+	}
 	VS_COUNT(rnr_sent, req->arrived, peer);
 	VS_COUNT(rnr_received, req->departed, req->from->shm);
 	req->rnr_timer = peer->min_rnr_timer;

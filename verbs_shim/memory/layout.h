@@ -185,7 +185,7 @@ struct vs_counters {
 	uint64_t retries;    /* requests sent again for want of an answer */
 	uint64_t migrations;
 	uint64_t duplicates; /* requests that came again */
-	uint64_t dropped;    /* packets lost: to a fault, or a datagram without a WQE */
+	uint64_t dropped;    /* packets lost: to a fault, or a datagram or message of a UC QP without a WQE */
 };
 
 struct vs_port_shm {
