@@ -1,5 +1,5 @@
 // Datagrams: GRH bytes, what is dropped without a word, length limits, what the completion tells.
-#include "conform/verbs.h"
+#include "conform/faults.h"
 
 namespace
 {
@@ -214,6 +214,105 @@ TEST_F(UdTest, OneQpTalksToMany)
         EXPECT_EQ(wc.wr_id, (uint64_t) i);
         EXPECT_EQ(wc.qp_num, others[(size_t) i]->qp_num);
     }
+}
+
+// ---- several LIDs and P_Keys ----
+
+class UdPaths : public vt::Test
+{
+  protected:
+    UdPaths() : topology_("VERBS_SHIM_TOPOLOGY", "lmc=2"), host_("VERBS_SHIM_HOST", "h")
+    {
+    }
+    Setting topology_, host_;
+};
+
+// A QP that sends and receives with this entry of the P_Key table.
+Qp datagrams(const Node &n, ibv_cq *cq, uint16_t pkey_index)
+{
+    Qp qp = make_qp(IBV_QPT_UD, n.pd, cq);
+    Path p;
+    p.pkey_index = pkey_index;
+    bring_up(qp, p);
+    return qp;
+}
+
+// One LID of the sender's four, to one of the receiver's four.
+Ah from_to(const Node &n, uint8_t from_bits, uint16_t to_lid)
+{
+    ibv_ah_attr attr = {};
+    attr.dlid = to_lid;
+    attr.port_num = 1;
+    attr.src_path_bits = from_bits;
+    Ah ah(ibv_create_ah(n.pd, &attr));
+    need(ah, "ibv_create_ah");
+    return ah;
+}
+
+TEST_F(UdPaths, TheCompletionTellsWhichPathItCameByAndAReplyTakesIt)
+{
+    Node n;
+    order("pkey h/vshim0/1 1 0x8123");
+    order("pkey h/vshim0/1 2 0x8123");
+    ibv_cq_init_attr_ex attr = {};
+    attr.cqe = 64;
+    attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+    Cq cq(ibv_cq_ex_to_cq(ibv_create_cq_ex(n.ctx, &attr)));
+    need(cq, "ibv_create_cq_ex");
+    Qp asks = datagrams(n, n.cq, 2), answers = datagrams(n, cq, 1);
+    Ah there = from_to(n, 2, (uint16_t) (n.lid + 3));
+    for (uint64_t i = 1; i <= 2; i++) {
+        ASSERT_EQ(post_recv(answers, i, {n.sge(8192, 256)}), 0);
+        ASSERT_EQ(outcome(asks, Send(IBV_WR_SEND, {n.sge(0, 8)}).datagram(there, answers->qp_num, 0x11111111)), IBV_WC_SUCCESS);
+    }
+    ibv_wc wc = next_wc(cq);
+    EXPECT_EQ(wc.wr_id, 1u);
+    EXPECT_EQ(wc.slid, n.lid + 2);
+    EXPECT_EQ(wc.dlid_path_bits, 3);
+    EXPECT_EQ(wc.pkey_index, 1) << "of the QP that received it";
+
+    auto *ex = reinterpret_cast<ibv_cq_ex *>((ibv_cq *) cq);
+    ibv_poll_cq_attr poll = {};
+    ASSERT_EQ(ibv_start_poll(ex, &poll), 0);
+    EXPECT_EQ(ex->wr_id, 2u);
+    EXPECT_EQ(ibv_wc_read_slid(ex), n.lid + 2u);
+    EXPECT_EQ(ibv_wc_read_dlid_path_bits(ex), 3);
+    ibv_end_poll(ex);
+
+    Ah back(ibv_create_ah_from_wc(n.pd, &wc, nullptr, 1));
+    ASSERT_TRUE(back);
+    ASSERT_EQ(post_recv(asks, 3, {n.sge(16384, 256)}), 0);
+    ASSERT_EQ(outcome(answers, Send(IBV_WR_SEND, {n.sge(0, 8)}).datagram(back, wc.src_qp, 0x11111111)), IBV_WC_SUCCESS);
+    ibv_wc reply = next_wc(n.cq);
+    EXPECT_EQ(reply.wr_id, 3u);
+    EXPECT_EQ(reply.slid, n.lid + 3) << "it comes from where the question went";
+    EXPECT_EQ(reply.dlid_path_bits, 2);
+    EXPECT_EQ(reply.pkey_index, 2);
+}
+
+// A group's LID is none of the port's, so none of its bits are path bits.
+TEST_F(UdPaths, ACopyForAGroupHasNoPathBits)
+{
+    Node n;
+    union ibv_gid group = {};
+    group.raw[0] = 0xff;
+    group.raw[15] = 3;
+    Qp qp = datagrams(n, n.cq, 0);
+    ASSERT_EQ(ibv_attach_mcast(qp, &group, 0xc003), 0);
+    ibv_ah_attr attr = {};
+    attr.dlid = 0xc003;
+    attr.port_num = 1;
+    attr.is_global = 1;
+    attr.grh.dgid = group;
+    Ah ah(ibv_create_ah(n.pd, &attr));
+    ASSERT_TRUE(ah);
+    ASSERT_EQ(post_recv(qp, 1, {n.sge(8192, 256)}), 0);
+    ASSERT_EQ(Send(IBV_WR_SEND, {n.sge(0, 8)}).datagram(ah, 0xffffff, 0x11111111).id(2).post(qp), 0);
+    ibv_wc copy = next_wc(n.cq);
+    EXPECT_EQ(copy.wr_id, 1u);
+    EXPECT_EQ(copy.dlid_path_bits, 0);
+    EXPECT_EQ(next_wc(n.cq).wr_id, 2u);
+    EXPECT_EQ(ibv_detach_mcast(qp, &group, 0xc003), 0);
 }
 
 } // namespace

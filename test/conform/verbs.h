@@ -327,6 +327,7 @@ struct Path {
     uint32_t psn = 0x123;
     uint32_t qkey = 0x11111111;
     uint8_t port = 1;
+    uint16_t pkey_index = 0;
     uint8_t path_bits = 0;
     ibv_mtu mtu = IBV_MTU_1024;
     const union ibv_gid *gid = nullptr; // of the peer's port; then a GRH is sent
@@ -337,6 +338,7 @@ inline int to_init(ibv_qp *qp, const Path &p = {})
     ibv_qp_attr a = {};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = p.port;
+    a.pkey_index = p.pkey_index;
     a.qp_access_flags = p.access;
     a.qkey = p.qkey;
     int last = qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;

@@ -206,11 +206,12 @@ FORWARD(int, NO, destroy_ah, "1.1", (struct ibv_ah * ah), (ah), vs_ours(ah->cont
 
 static int ah_attr_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-	uint32_t flow = be32toh(grh->version_tclass_flow);
+	uint32_t flow;
 
 	*attr = (struct ibv_ah_attr){ .dlid = wc->slid, .sl = wc->sl, .src_path_bits = wc->dlid_path_bits, .port_num = port };
 	if (!(wc->wc_flags & IBV_WC_GRH))
-		return 0;
+		return 0; /* and grh may be NULL */
+	flow = be32toh(grh->version_tclass_flow);
 	attr->is_global = 1;
 	attr->grh.dgid = grh->sgid;
 	attr->grh.flow_label = flow & 0xfffff;

@@ -45,8 +45,17 @@ static void write_grh(const struct vs_port_shm *from, const struct vs_av *av, ui
 	memcpy(grh->dgid.raw, av->gid, sizeof(grh->dgid.raw));
 }
 
-static struct vs_cqe datagram_cqe(const struct vs_qp *qp, const struct vs_send *wr, const struct vs_port_shm *from, uint32_t qpn)
+/* Which of its LIDs the receiving port was reached by. A group's LID is none of them. */
+static uint8_t path_bits(const struct vs_av *av, const struct vs_port_shm *to)
 {
+	return av->dlid < VS_LID_LIMIT ? (uint8_t)(av->dlid & ((1u << (to->lmc & 7)) - 1)) : 0;
+}
+
+/* What peer, the QP with the number qpn, is told of the message. */
+static struct vs_cqe datagram_cqe(const struct vs_request *req, const struct vs_port_shm *from, const struct vs_port_shm *to,
+				  struct vs_qp_shm *peer, uint32_t qpn)
+{
+	const struct vs_send *wr = req->wr;
 	const struct vs_av *av = &wr->ah->av;
 
 	return (struct vs_cqe){
@@ -56,9 +65,11 @@ static struct vs_cqe datagram_cqe(const struct vs_qp *qp, const struct vs_send *
 		.qpn = qpn,
 		.byte_len = wr->length + VS_GRH_BYTES,
 		.imm = wr->imm,
-		.src_qp = qp->id,
+		.src_qp = req->from->id,
 		.slid = (uint16_t)(from->ethernet ? 0 : from->lid | av->path_bits),
+		.pkey_index = vs_qp_primary(peer)->pkey_index,
 		.sl = av->sl,
+		.path_bits = path_bits(av, to),
 		.solicited = (wr->flags & IBV_SEND_SOLICITED) != 0,
 	};
 }
@@ -118,7 +129,7 @@ static enum vs_verdict send_to(struct vs_request *req, struct vs_port_shm *from,
 	}
 	write_grh(from, &wr->ah->av, wr->length, &grh);
 	n = with_grh(iov, &grh, req->local);
-	cqe = datagram_cqe(req->from, wr, from, qpn);
+	cqe = datagram_cqe(req, from, to, peer, qpn);
 	deliver(req->from, &target, &taken, iov, n, &cqe);
 	return VS_ACK;
 }
