@@ -1,7 +1,7 @@
 // Ports of Ethernet: GIDs lead where LIDs do not, a GRH is a must, and nothing migrates.
 //
 // The rules are the kernel's: rdma_check_ah_attr (a GRH is required), ib_resolve_eth_dmac (the GID says where), is_valid_mcast_lid (groups
-// have no LID), and those of drivers that refuse alternate paths under RoCE.
+// have no LID), and ib_modify_qp, which refuses alternate paths where a link layer is not InfiniBand.
 #include "conform/faults.h"
 
 namespace
@@ -193,7 +193,15 @@ TEST_F(Roce, NothingMigrates)
     attr.alt_ah_attr = to(m_gid);
     attr.alt_timeout = 8;
     attr.path_mig_state = IBV_MIG_REARM;
-    EXPECT_EQ(ibv_modify_qp(a, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE), EOPNOTSUPP);
+    EXPECT_EQ(ibv_modify_qp(a, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE), EINVAL);
+    EXPECT_EQ(ibv_modify_qp(a, &attr, IBV_QP_ALT_PATH), EINVAL);
+    EXPECT_EQ(ibv_modify_qp(a, &attr, IBV_QP_PATH_MIG_STATE), EINVAL);
+    order("caps -apm");
+    EXPECT_EQ(ibv_modify_qp(a, &attr, IBV_QP_ALT_PATH), EINVAL) << "the link layer is looked at first";
+    ibv_qp_init_attr init;
+    ASSERT_EQ(ibv_query_qp(a, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE, &init), 0);
+    EXPECT_EQ(attr.alt_port_num, 0) << "nothing was loaded";
+    EXPECT_EQ(attr.path_mig_state, IBV_MIG_MIGRATED);
 }
 
 } // namespace

@@ -59,7 +59,9 @@ static int check_migration(const struct vs_qp_shm *shm, const struct ibv_qp_attr
 {
 	bool wanted = mask & IBV_QP_ALT_PATH || (mask & IBV_QP_PATH_MIG_STATE && attr->path_mig_state == IBV_MIG_REARM);
 
-	if (wanted && (vs_hidden(VS_CAP_APM) || vs_fabric_ethernet(vs_fabric_hca(shm->hca))))
+	if (wanted && vs_fabric_ethernet(vs_fabric_hca(shm->hca)))
+		return EINVAL; /* the kernel's word, before drivers are asked */
+	if (wanted && vs_hidden(VS_CAP_APM))
 		return EOPNOTSUPP;
 	if (!(mask & IBV_QP_PATH_MIG_STATE))
 		return 0;
