@@ -534,6 +534,44 @@ TEST_F(Knobs, BadSrqn)
     check_fabric();
 }
 
+// What a receive from an INI says of its source: the INI, or the SRQ that took it; in error, too.
+std::string source_over_xrc(const Node &n, bool too_long = false)
+{
+    XrcPair p(n, n);
+    EXPECT_EQ(post_recv(p.srq, 1, {n.sge(8192, too_long ? 4 : 64)}), 0);
+    EXPECT_EQ(outcome(p.ini, Send(IBV_WR_SEND, {n.sge(0, 8)}).to_srq(p.srqn)), too_long ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_SUCCESS);
+    ibv_wc wc = next_wc(p.srq_cq);
+    EXPECT_EQ(wc.status, too_long ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS);
+    EXPECT_EQ(wc.qp_num, p.tgt->qp_num);
+    return wc.src_qp == p.ini->qp_num ? "mlx5" : wc.src_qp == p.srqn ? "mlx4" : "neither";
+}
+
+// Receives from other QPs say what they always do.
+TEST_F(Knobs, SrcQp)
+{
+    Node n;
+    EXPECT_EQ(source_over_xrc(n), "mlx5") << "the default";
+    for (const char *value : {"mlx4", "mlx5"}) {
+        order(std::string("set src_qp=") + value);
+        EXPECT_EQ(source_over_xrc(n), value);
+        EXPECT_EQ(source_over_xrc(n, true), value);
+        Cq cq = make_cq(n.ctx);
+        for (ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+            Qp one = make_qp(type, n.pd, n.cq), two = make_qp(type, n.pd, cq);
+            connect(one, n.lid, two, n.lid);
+            ASSERT_EQ(post_recv(two, 1), 0);
+            EXPECT_EQ(outcome(one, Send()), IBV_WC_SUCCESS);
+            EXPECT_EQ(next_wc(cq).src_qp, one->qp_num) << type;
+        }
+    }
+}
+
+TEST_F(Knobs, SrcQpFromTheEnvironment)
+{
+    Setting knobs("VERBS_SHIM_KNOBS", "src_qp=mlx4");
+    EXPECT_EQ(source_over_xrc(Node()), "mlx4");
+}
+
 // An error of a shared TGT QP, told to every holder or to its creator alone.
 TEST_F(Knobs, TgtEvents)
 {

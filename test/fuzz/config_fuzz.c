@@ -25,7 +25,8 @@ static void check_knobs(const char *text)
 	int err = vs_knobs_set(text);
 
 	if (err ? err != EINVAL || memcmp(&before, now, sizeof(before)) :
-		  now->tgt_exit > VS_TGT_ORPHAN || now->tgt_events > VS_EVENTS_CREATOR || now->bad_srqn > VS_SRQN_DROP)
+		  now->tgt_exit > VS_TGT_ORPHAN || now->tgt_events > VS_EVENTS_CREATOR || now->bad_srqn > VS_SRQN_DROP ||
+		  now->src_qp > VS_SRC_QP_MLX4)
 		abort();
 }
 

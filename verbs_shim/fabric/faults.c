@@ -153,6 +153,7 @@ static const struct {
 	{ "tgt_exit", offsetof(struct vs_knobs, tgt_exit), { "destroy", "orphan" } },
 	{ "tgt_events", offsetof(struct vs_knobs, tgt_events), { "all", "creator" } },
 	{ "bad_srqn", offsetof(struct vs_knobs, bad_srqn), { "nak4", "nak2", "nak1", "drop" } },
+	{ "src_qp", offsetof(struct vs_knobs, src_qp), { "mlx5", "mlx4" } },
 };
 
 #define NUM_KNOBS (sizeof(knobs) / sizeof(knobs[0]))

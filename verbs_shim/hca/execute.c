@@ -6,7 +6,7 @@
 
 #include "core/event.h"
 
-#define PSN_MASK 0xffffffu
+#define NUMBER_MASK 0xffffffu
 
 /* ---- failing ---- */
 
@@ -31,6 +31,14 @@ enum vs_verdict vs_refuse(struct vs_request *req, struct vs_qp_shm *peer, enum v
 	return verdict;
 }
 
+/* Defined for datagrams alone, and HCAs differ. */
+static uint32_t src_qp(const struct vs_request *req)
+{
+	bool xrc = req->from->ibv.qp_type == IBV_QPT_XRC_SEND;
+
+	return xrc && vs_load_relaxed(&vs_seg->knobs.src_qp) == VS_SRC_QP_MLX4 ? req->wr->srqn & NUMBER_MASK : req->from->id;
+}
+
 static struct vs_cqe receive_cqe(const struct vs_request *req, uint8_t opcode)
 {
 	const struct vs_qp_shm *me = req->from->shm;
@@ -41,7 +49,7 @@ static struct vs_cqe receive_cqe(const struct vs_request *req, uint8_t opcode)
 		.qpn = me->dest_qpn,
 		.byte_len = req->wr->length,
 		.imm = req->wr->imm,
-		.src_qp = req->from->id,
+		.src_qp = src_qp(req),
 		.sl = vs_qp_primary(req->from->shm)->av.sl,
 		.solicited = (req->wr->flags & IBV_SEND_SOLICITED) != 0,
 	};

@@ -210,6 +210,9 @@ enum vs_tgt_exit { VS_TGT_DESTROY, VS_TGT_ORPHAN };
 enum vs_tgt_events { VS_EVENTS_ALL, VS_EVENTS_CREATOR };
 enum vs_bad_srqn { VS_SRQN_NAK4, VS_SRQN_NAK2, VS_SRQN_NAK1, VS_SRQN_DROP };
 
+/* Whom src_qp names in what an XRC SRQ received: as mlx5 the INI, as mlx4 the SRQ. */
+enum vs_src_qp { VS_SRC_QP_MLX5, VS_SRC_QP_MLX4 };
+
 /* What atomics exclude, as in enum ibv_atomic_cap: each other, or the CPUs' atomics on the same word as well. */
 enum vs_atomics { VS_ATOMICS_HCA, VS_ATOMICS_GLOB };
 
@@ -220,6 +223,7 @@ struct vs_knobs {
 	uint32_t tgt_exit;
 	uint32_t tgt_events;
 	uint32_t bad_srqn;
+	uint32_t src_qp;
 	uint32_t hidden_caps;
 };
 

@@ -485,7 +485,7 @@ static const struct {
 	{ "refuse", order_refuse, "refuse VERB [ERRNO] [nth N] [times M|ever] [every K] [on HOST], refuse VERB off" },
 	{ "caps", order_caps, "caps -NAME|+NAME ...          xrc apm atomics srq_limit modify_srq open_qp" },
 	{ "open-qp", order_open_qp, "open-qp on|off                as caps +open_qp, -open_qp" },
-	{ "set", order_set, "set KNOB=VALUE[,...]          tgt_exit=destroy|orphan tgt_events=all|creator bad_srqn=nak4|nak2|nak1|drop" },
+	{ "set", order_set, "set KNOB=VALUE[,...]          tgt_exit=destroy|orphan tgt_events=all|creator bad_srqn=nak4|nak2|nak1|drop src_qp=mlx5|mlx4" },
 	{ "devices", order_devices, "devices N                     HCAs of hosts that appear from now on" },
 	{ "clear", order_clear, "clear                         no more drop, dup, delay, refuse, caps" },
 	{ "reclaim", order_reclaim, "reclaim                       clear away the dead, and TGT QPs that nobody holds" },
