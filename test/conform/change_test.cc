@@ -1,4 +1,4 @@
-// Regions that are registered anew, memory that is charged to RLIMIT_MEMLOCK, multicast groups, and UC QPs.
+// Regions that are registered anew, memory that is charged to RLIMIT_MEMLOCK, privileged Q_Keys, multicast groups, and UC QPs.
 #include "conform/faults.h"
 
 #include <linux/capability.h>
@@ -113,14 +113,29 @@ TEST_F(ChangeTest, ReregRefused)
 
 // ---- RLIMIT_MEMLOCK ----
 
-void drop_ipc_lock()
+void drop_capability(unsigned cap)
 {
     __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     __user_cap_data_struct data[2] = {};
     need(syscall(SYS_capget, &header, data) == 0, "capget");
-    data[0].effective &= ~(1u << CAP_IPC_LOCK);
-    data[0].permitted &= ~(1u << CAP_IPC_LOCK);
+    data[0].effective &= ~(1u << cap);
+    data[0].permitted &= ~(1u << cap);
     need(syscall(SYS_capset, &header, data) == 0, "capset");
+}
+
+// In whatever user namespace it is.
+bool has_capability(unsigned cap)
+{
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2] = {};
+    need(syscall(SYS_capget, &header, data) == 0, "capget");
+    return data[0].effective & 1u << cap;
+}
+
+bool in_initial_user_namespace()
+{
+    struct stat st;
+    return stat("/proc/self/ns/user", &st) == 0 && st.st_ino == 0xeffffffd;
 }
 
 void limit_pages(unsigned pages)
@@ -141,7 +156,7 @@ int reg_error(ibv_pd *pd, void *at, size_t length)
 TEST_F(ChangeTest, LockedMemoryIsLimited)
 {
     Child child([](const Link &) {
-        drop_ipc_lock();
+        drop_capability(CAP_IPC_LOCK);
         limit_pages(8);
         Context c = open_device();
         Pd pd(ibv_alloc_pd(c));
@@ -178,7 +193,7 @@ TEST_F(ChangeTest, LockedMemoryIsLimited)
 TEST_F(ChangeTest, LockedMemoryOfAClosedContext)
 {
     Child child([](const Link &) {
-        drop_ipc_lock();
+        drop_capability(CAP_IPC_LOCK);
         limit_pages(8);
         auto *mem = static_cast<char *>(mmap(nullptr, 32 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         need(mem != MAP_FAILED, "mmap");
@@ -207,7 +222,7 @@ TEST_F(ChangeTest, LockedMemoryOfAForkedChild)
     GTEST_SKIP() << "the thread sanitizer knows no threads in a child of a threaded process";
 #endif
     Child parent([](const Link &) {
-        drop_ipc_lock();
+        drop_capability(CAP_IPC_LOCK);
         limit_pages(8);
         Context c = open_device();
         Pd pd(ibv_alloc_pd(c));
@@ -264,16 +279,122 @@ TEST_F(ChangeTest, LockedMemoryOfRootInANamespace)
     Child child([](const Link &) {
         if (!enter_user_namespace())
             _exit(not_permitted);
-        __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-        __user_cap_data_struct data[2] = {};
-        need(syscall(SYS_capget, &header, data) == 0, "capget");
-        EXPECT_TRUE(data[0].effective & 1u << CAP_IPC_LOCK) << "or this shows nothing";
+        EXPECT_TRUE(has_capability(CAP_IPC_LOCK)) << "or this shows nothing";
         limit_pages(2);
         Context c = open_device();
         Pd pd(ibv_alloc_pd(c));
         std::vector<char> mem(4 * 4096);
         EXPECT_EQ(reg_error(pd, mem.data(), 4096), 0);
         EXPECT_EQ(reg_error(pd, mem.data(), mem.size()), ENOMEM);
+    });
+    int status = child.wait();
+    if (status == not_permitted)
+        GTEST_SKIP() << "user namespaces are not permitted here";
+    EXPECT_EQ(status, 0);
+}
+
+// ---- Q_Keys with the top bit set: for processes with CAP_NET_RAW ----
+
+constexpr uint32_t privileged_qkey = 0x80000001;
+
+int set_qkey(ibv_qp *qp, uint32_t qkey, int mask = IBV_QP_QKEY)
+{
+    ibv_qp_attr a = {};
+    a.qkey = qkey;
+    return ibv_modify_qp(qp, &a, mask);
+}
+
+uint32_t qkey_of(ibv_qp *qp)
+{
+    ibv_qp_attr a;
+    ibv_qp_init_attr init;
+    need(ibv_query_qp(qp, &a, IBV_QP_QKEY, &init) == 0, "ibv_query_qp");
+    return a.qkey;
+}
+
+// What a process without the capability meets: EPERM, and nothing has changed.
+void expect_refused()
+{
+    Node n;
+    Qp qp = make_qp(IBV_QPT_UD, n.pd, n.cq);
+    Path p;
+    p.qkey = privileged_qkey;
+    EXPECT_EQ(to_init(qp, p), EPERM);
+    EXPECT_EQ(state_of(qp), IBV_QPS_RESET);
+    EXPECT_EQ(qkey_of(qp), 0u);
+    p.qkey = 0x7fffffff;
+    bring_up(qp, p);
+    EXPECT_EQ(set_qkey(qp, privileged_qkey), EPERM);
+    EXPECT_EQ(set_qkey(qp, 0xffffffff), EPERM);
+    EXPECT_EQ(qkey_of(qp), 0x7fffffffu);
+    EXPECT_EQ(state_of(qp), IBV_QPS_RTS);
+    EXPECT_EQ(set_qkey(qp, privileged_qkey, 0), 0) << "not asked for";
+    EXPECT_EQ(set_qkey(qp, 0x1234), 0);
+    EXPECT_EQ(qkey_of(qp), 0x1234u);
+}
+
+TEST_F(ChangeTest, PrivilegedQkeyOfTheUnprivileged)
+{
+    Child child([](const Link &) {
+        drop_capability(CAP_NET_RAW);
+        expect_refused();
+    });
+    EXPECT_EQ(child.wait(), 0);
+}
+
+// After ports and the state's value, before the state table, as in the kernel.
+TEST_F(ChangeTest, PrivilegedQkeyAmongOtherErrors)
+{
+    Child child([](const Link &) {
+        drop_capability(CAP_NET_RAW);
+        Node n;
+        Qp ud = make_qp(IBV_QPT_UD, n.pd, n.cq), rc = make_qp(IBV_QPT_RC, n.pd, n.cq);
+        EXPECT_EQ(set_qkey(rc, 1), EINVAL) << "RC has no Q_Key";
+        EXPECT_EQ(set_qkey(rc, privileged_qkey), EPERM);
+        Path p;
+        p.qkey = privileged_qkey;
+        p.port = 9;
+        EXPECT_EQ(to_init(ud, p), EINVAL) << "no such port";
+        ibv_qp_attr a = {};
+        a.qkey = privileged_qkey;
+        a.qp_state = IBV_QPS_UNKNOWN;
+        EXPECT_EQ(ibv_modify_qp(ud, &a, IBV_QP_STATE | IBV_QP_QKEY), EINVAL) << "no such state";
+        EXPECT_EQ(ibv_modify_qp(ud, &a, 1 << 30 | IBV_QP_QKEY), EOPNOTSUPP) << "no such attribute";
+    });
+    EXPECT_EQ(child.wait(), 0);
+}
+
+TEST_F(ChangeTest, PrivilegedQkeyOfThePrivileged)
+{
+    if (!has_capability(CAP_NET_RAW) || !in_initial_user_namespace())
+        GTEST_SKIP() << "needs CAP_NET_RAW";
+    Node n;
+    Cq cq = make_cq(n.ctx);
+    Qp one = make_qp(IBV_QPT_UD, n.pd, n.cq), two = make_qp(IBV_QPT_UD, n.pd, cq);
+    Path p;
+    p.qkey = privileged_qkey;
+    bring_up(one, p);
+    bring_up(two, {});
+    EXPECT_EQ(qkey_of(one), privileged_qkey);
+    EXPECT_EQ(set_qkey(two, privileged_qkey), 0);
+    ibv_ah_attr attr = {};
+    attr.dlid = n.lid;
+    attr.port_num = 1;
+    Ah ah(ibv_create_ah(n.pd, &attr));
+    ASSERT_EQ(post_recv(two, 1, {n.sge(8192, 64)}), 0);
+    EXPECT_EQ(outcome(one, Send(IBV_WR_SEND, {n.sge(0, 8)}).datagram(ah, two->qp_num, 0x80000000)), IBV_WC_SUCCESS);
+    EXPECT_EQ(next_wc(cq).wr_id, 1u) << "the QP's own key was sent";
+}
+
+// The kernel asks for this one in the initial namespace, too.
+TEST_F(ChangeTest, PrivilegedQkeyOfRootInANamespace)
+{
+    constexpr int not_permitted = 77;
+    Child child([](const Link &) {
+        if (!enter_user_namespace())
+            _exit(not_permitted);
+        EXPECT_TRUE(has_capability(CAP_NET_RAW)) << "or this shows nothing";
+        expect_refused();
     });
     int status = child.wait();
     if (status == not_permitted)

@@ -1,8 +1,10 @@
 /* ibv_modify_qp and ibv_query_qp. The checks come in the order of the kernel: what ib_uverbs refuses before it looks at the state
  * (modify_qp in uverbs_cmd.c), the state table (ib_modify_qp_is_ok), what drivers refuse. All of them before any change. */
 #include <errno.h>
+#include <linux/capability.h>
 #include <string.h>
 
+#include "core/capable.h"
 #include "core/event.h"
 #include "core/limits.h"
 #include "core/pd.h"
@@ -16,6 +18,7 @@
 	 IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_DEST_QPN | IBV_QP_RATE_LIMIT)
 
 #define PSN_MASK 0xffffffu
+#define PRIVILEGED_QKEY 0x80000000u
 
 /* ---- before the state ---- */
 
@@ -49,6 +52,20 @@ static int check_ports(const struct vs_qp_shm *shm, const struct vs_hca_shm *hca
 	if ((mask & IBV_QP_AV) && check_av(shm, hca, attr, mask))
 		return EINVAL;
 	return mask & IBV_QP_ALT_PATH ? check_alternate(hca, attr) : 0;
+}
+
+static int check_qkey(const struct ibv_qp_attr *attr, int mask)
+{
+	return (mask & IBV_QP_QKEY) && (attr->qkey & PRIVILEGED_QKEY) && !vs_capable(CAP_NET_RAW) ? EPERM : 0;
+}
+
+static int check_attributes(const struct vs_qp_shm *shm, const struct ibv_qp_attr *attr, int mask)
+{
+	int err = check_ports(shm, vs_fabric_hca(shm->hca), attr, mask);
+
+	if (!err && (mask & IBV_QP_STATE) && (unsigned)attr->qp_state > IBV_QPS_ERR)
+		err = EINVAL;
+	return err ? err : check_qkey(attr, mask);
 }
 
 /* ---- after the state table ---- */
@@ -99,8 +116,6 @@ static int check_state(const struct vs_qp_shm *shm, const struct ibv_qp_attr *at
 	enum ibv_qp_state real = (enum ibv_qp_state)shm->state;
 	enum ibv_qp_state cur = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : real;
 
-	if ((mask & IBV_QP_STATE) && (unsigned)attr->qp_state > IBV_QPS_ERR)
-		return EINVAL;
 	*next = mask & IBV_QP_STATE ? attr->qp_state : cur;
 	if (cur != real)
 		return EINVAL;
@@ -109,12 +124,11 @@ static int check_state(const struct vs_qp_shm *shm, const struct ibv_qp_attr *at
 
 static int check_all(const struct vs_qp_shm *shm, const struct ibv_qp_attr *attr, int *mask, enum ibv_qp_state *next)
 {
-	const struct vs_hca_shm *hca = vs_fabric_hca(shm->hca);
 	int err;
 
 	if (*mask & ~KNOWN_MASK)
 		return EOPNOTSUPP;
-	err = check_ports(shm, hca, attr, *mask);
+	err = check_attributes(shm, attr, *mask);
 	if (err)
 		return err;
 	*mask = vs_qp_strip_mask((enum ibv_qp_type)shm->type, *mask);
