@@ -1,5 +1,7 @@
 #include "hca/path.h"
 
+#include <string.h>
+
 #include "core/event.h"
 #include "hca/hca.h"
 
@@ -18,13 +20,26 @@ bool vs_path_send(struct vs_qp_shm *qp, struct vs_packet *packet)
 	packet->dlid = path->av.dlid;
 	packet->pkey = packet->from->pkey[path->pkey_index % VS_PKEY_TABLE];
 	packet->mig_req = vs_qp_mig_state(qp) == IBV_MIG_MIGRATED;
-	return true;
+	packet->has_grh = path->av.is_global != 0;
+	memcpy(packet->dgid.raw, path->av.gid, sizeof(path->av.gid));
+	return vs_fabric_gid(packet->from, path->av.sgid_index, &packet->sgid) == 0;
+}
+
+/* A GRH is there where the path has one, and there alone. It leads to this port, from the one that the path leads to. */
+static bool grh_fits(const struct vs_path *path, const struct vs_packet *p)
+{
+	union ibv_gid own;
+
+	if (!p->has_grh || !path->av.is_global)
+		return p->has_grh == (path->av.is_global != 0);
+	return vs_fabric_gid(p->to, path->av.sgid_index, &own) == 0 && memcmp(&p->dgid, &own, sizeof(own)) == 0 &&
+	       memcmp(&p->sgid, path->av.gid, sizeof(path->av.gid)) == 0;
 }
 
 static bool on_path(const struct vs_qp_shm *qp, const struct vs_path *path, const struct vs_packet *p)
 {
 	return p->to->hca == qp->hca && p->to->num == path->av.port && p->slid == path->av.dlid &&
-	       p->dlid == (p->to->lid | path->av.path_bits) &&
+	       p->dlid == (p->to->lid | path->av.path_bits) && grh_fits(path, p) &&
 	       vs_fabric_pkey_match(p->pkey, p->to->pkey[path->pkey_index % VS_PKEY_TABLE]);
 }
 
