@@ -5,14 +5,16 @@
 
 #include "../conform/verbs.h"
 
+extern "C" {
+#include "core/context.h"
+#include "fabric/faults.h"
+}
+
 #include <linux/capability.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <sstream>
-
-extern "C" int vs_attach_observer(void);
-extern "C" void vs_detach(void);
 
 using namespace vt;
 
@@ -179,8 +181,35 @@ bool needs_glob(const std::string &die_at)
     return die_at.compare(0, 5, "glob_") == 0;
 }
 
+// On the second HCA, where nobody else is.
+void change_fabric()
+{
+    vs_host_shm *host = vs_fabric_my_host();
+    uint32_t index = host->hca[1];
+    vs_hca_shm *hca = vs_fabric_hca(index);
+    vs_control_lock();
+    vs_fabric_set_lmc(hca->port[0], 2);
+    vs_fabric_set_lmc(hca->port[0], 1);
+    vs_fabric_unplug(hca);
+    vs_control_unlock();
+    vs_fabric_unplugged();
+    vs_control_lock();
+    vs_fabric_plug(hca);
+    vs_control_unlock();
+    vs_fault_refuse(VS_VERB_query_srq, ENOMEM, 0, 1, 1, 1000);
+    vs_fault_refuse(VS_VERB_query_srq, 0, 0, 0, 1, 0);
+    vs_rule rule = {};
+    rule.kind = VS_RULE_DROP;
+    rule.what = VS_WHAT_DATAGRAM;
+    rule.port = hca->port[0] + 1;
+    rule.count = 1;
+    vs_fault_add_rule(&rule);
+    vs_fault_clear_rules();
+}
+
 void churn(Side &s)
 {
+    change_fabric();
     Cq cq = make_cq(s.node.ctx, 16);
     ibv_resize_cq(cq, 100);
     std::vector<char> mem(4096);
@@ -371,7 +400,7 @@ TEST_P(Points, StoppedThereHurtsNobodyElse)
     Stop stop = {vs_point_name[GetParam()], 1, false};
     int kills[2] = {0, 0}, runs = 0;
     bool recurs = true;
-    setenv("VERBS_SHIM_TOPOLOGY", needs_glob(stop.point) ? "lmc=1,atomics=glob" : "lmc=1", 1);
+    setenv("VERBS_SHIM_TOPOLOGY", needs_glob(stop.point) ? "devices=2,lmc=1,atomics=glob" : "devices=2,lmc=1", 1);
     while (kills[0] + kills[1] < kills_wanted && runs++ < 10 * kills_wanted && !HasFailure()) {
         SCOPED_TRACE(testing::Message() << stop.point << " for the " << stop.nth << ". time "
                                         << (stop.once_joined ? "once joined" : "from the start"));

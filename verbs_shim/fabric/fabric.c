@@ -44,16 +44,19 @@ static int find_host(const char *name)
 
 /* ---- making a host: its HCAs and ports belong to the maker until the host is published ---- */
 
-static int take_lids(struct vs_port_shm *port, uint32_t port_index)
+/* They lead to the port before it has them, and are looked up only once it has. */
+static int take_lids(struct vs_port_shm *port, uint32_t port_index, uint32_t lmc)
 {
-	uint32_t n = 1u << port->lmc, lid = (vs_seg->next_lid + n) & ~(n - 1);
+	uint32_t n = 1u << lmc, lid = (vs_seg->next_lid + n) & ~(n - 1);
+	struct vs_port_shm now = { .lid = (uint16_t)lid, .num = port->num, .lmc = (uint8_t)lmc };
 
 	if (lid + n > VS_LID_LIMIT)
 		return ENOMEM;
-	port->lid = (uint16_t)lid;
+	vs_seg->next_lid = lid + n - 1;
 	for (uint32_t i = 0; i < n; i++)
 		vs_store(&vs_seg->lid_port[lid + i], (uint16_t)(port_index + 1));
-	vs_seg->next_lid = lid + n - 1;
+	VS_POINT(lids_taken);
+	vs_store(&port->lid_word, now.lid_word);
 	return 0;
 }
 
@@ -73,14 +76,13 @@ static int make_port(struct vs_hca_shm *hca, uint32_t hca_index, uint32_t num)
 	port = vs_slot_at(VS_PORT, index);
 	port->hca = hca_index;
 	port->num = (uint8_t)num;
-	port->lmc = (uint8_t)vs_seg->topology_lmc;
 	port->subnet = in_turn((uint32_t)hca->index * hca->num_ports + num - 1, vs_load(&vs_seg->topology_subnets));
 	port->prefix = DEFAULT_PREFIX + in_turn(port->subnet, vs_load(&vs_seg->topology_prefixes));
 	port->ethernet = vs_load(&vs_seg->topology_roce) != 0;
 	port->guid = hca->guid + num;
 	port->pkey[0] = DEFAULT_PKEY;
 	port->state = IBV_PORT_ACTIVE;
-	err = take_lids(port, index);
+	err = take_lids(port, index, vs_seg->topology_lmc);
 	if (err)
 		return err;
 	hca->port[num - 1] = index;
@@ -187,12 +189,10 @@ int vs_fabric_set_lmc(uint32_t port_index, uint32_t lmc)
 
 	if (lmc > 7 || port->ethernet)
 		return EINVAL;
-	port->lmc = (uint8_t)lmc;
-	err = take_lids(port, port_index);
-	if (err) {
-		port->lmc = old_lmc;
+	err = take_lids(port, port_index, lmc);
+	if (err)
 		return err;
-	}
+	VS_POINT(port_moved);
 	for (uint32_t i = 0; i < 1u << old_lmc; i++)
 		vs_store(&vs_seg->lid_port[old + i], 0);
 	vs_store(&port->no_route[0], 0);
@@ -217,6 +217,7 @@ static void set_ports(const struct vs_hca_shm *hca, enum ibv_port_state state)
 void vs_fabric_unplug(struct vs_hca_shm *hca)
 {
 	set_ports(hca, IBV_PORT_DOWN);
+	VS_POINT(hca_downed);
 	if (vs_hca_there(hca))
 		vs_add(&hca->incarnation, 1);
 }
@@ -226,6 +227,7 @@ void vs_fabric_plug(struct vs_hca_shm *hca)
 	if (vs_hca_there(hca))
 		return;
 	vs_add(&hca->incarnation, 1);
+	VS_POINT(hca_back);
 	set_ports(hca, IBV_PORT_ACTIVE);
 }
 
@@ -236,6 +238,7 @@ void vs_fabric_unplugged(void)
 
 	vs_quiesce();
 	vs_add(&vs_seg->unplugs, 1);
+	VS_POINT(hca_gone);
 	vs_for_each_live (VS_PROC, index, proc)
 		vs_process_wake(proc);
 }

@@ -63,6 +63,7 @@ void vs_fault_refuse(enum vs_verb verb, int error, uint32_t skip, uint32_t times
 	r->error = (uint32_t)error;
 	r->host = host;
 	r->every = every - 1;
+	VS_POINT(refusal_set);
 	vs_store(&r->count, error ? (uint64_t)skip << 32 | times : 0);
 	count_refusals();
 	vs_control_unlock();
@@ -126,6 +127,7 @@ int vs_fault_add_rule(const struct vs_rule *rule)
 		free_rule->what = rule->what;
 		free_rule->port = rule->port;
 		free_rule->delay_us = rule->delay_us;
+		VS_POINT(rule_set);
 		vs_store(&free_rule->count, rule->count);
 		vs_store(&free_rule->kind, rule->kind);
 		vs_store(&vs_seg->faults.ruling, 1);

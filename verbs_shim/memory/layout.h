@@ -145,8 +145,10 @@ struct vs_rq {
 	uint32_t max_sge;
 	uint32_t bounce; /* payload bytes each WQE can hold in the segment */
 	uint32_t wqe_stride;
-	uint32_t limit; /* SRQ watermark; 0 = not armed */
+	uint32_t limit; /* SRQ watermark; 0 = not armed; VS_LIMIT_REACHED | process slot: that one tells of it */
 };
+
+#define VS_LIMIT_REACHED 0x80000000u
 
 struct vs_wqe {
 	uint64_t word; /* ring protocol */
@@ -193,9 +195,14 @@ struct vs_port_shm {
 	uint64_t prefix; /* host order */
 	uint64_t guid;
 	uint32_t hca; /* slot number */
-	uint16_t lid; /* base LID; lmc low bits are zero. What stands for the MAC address where a port is Ethernet's */
-	uint8_t num;  /* 1.. */
-	uint8_t lmc;
+	union {
+		struct {
+			uint16_t lid; /* base LID; lmc low bits are zero. What stands for the MAC address where a port is Ethernet's */
+			uint8_t num;  /* 1.. */
+			uint8_t lmc;
+		};
+		uint32_t lid_word; /* LID and LMC change by one store */
+	};
 	uint32_t state; /* enum ibv_port_state */
 	uint16_t pkey[VS_PKEY_TABLE];
 	uint32_t subnet; /* only ports of one subnet reach each other */
@@ -290,10 +297,12 @@ struct vs_cq_shm {
 	struct vs_slot s;
 	uint32_t hca;
 	uint32_t armed; /* enum vs_cq_arm */
-	uint32_t error; /* overrun seen */
+	uint32_t error; /* overrun seen: who tells of it, then VS_CQ_TOLD */
 	uint32_t resizing; /* producers stay out */
 	struct vs_ring ring;
 };
+
+#define VS_CQ_TOLD 1u /* no process's id */
 
 /* For what a CQ is armed, if for anything. Beside it, that a notification waits for the owner's engine: in the same word, so that there is
  * no moment, for a producer to die in, when the CQ is not armed any more and not fired yet. */
@@ -397,6 +406,7 @@ struct vs_qp_shm {
 	uint32_t epsn;
 	uint32_t msn;
 	uint32_t next_saved;
+	uint64_t failing; /* process that puts it into ERR << 32 | event to tell of it, from before that until all are told */
 	struct vs_counters counters;
 	struct vs_saved_atomic saved[VS_SAVED_ATOMICS];
 	struct vs_rq rq;

@@ -16,7 +16,8 @@
 	X(atomic_locked) X(atomic_read) X(atomic_written) X(atomic_saved)                                                              \
 	X(glob_claimed) X(glob_asked) X(glob_checked) X(glob_changed) X(glob_answered)                                                 \
 	X(copy_claimed) X(copy_asked) X(place_direct) X(path_migrated) X(qp_purged) X(cq_fired) X(cq_swapped)                                    \
-	X(event_pushed)
+	X(event_pushed) X(segment_left)                                                                                                \
+	X(lids_taken) X(port_moved) X(hca_downed) X(hca_gone) X(hca_back) X(refusal_set) X(rule_set)
 
 enum vs_point {
 #define VS_POINT_ENUM(name) VS_POINT_##name,

@@ -443,6 +443,7 @@ void vs_segment_leave(void)
 	vs_process_reap_dead();
 	vs_control_unlock();
 	vs_process_leave();
+	VS_POINT(segment_left);
 	vs_control_lock();
 	last = !vs_process_any();
 	vs_control_unlock();
@@ -592,6 +593,7 @@ void vs_control_lock(void)
 	if (pthread_mutex_lock(&vs_seg->control) == EOWNERDEAD) {
 		rebuild_page_map();
 		free_half_made();
+		vs_add(&vs_seg->fabric_epoch, 1); /* it may have changed a path and not come to saying so */
 		vs_process_reap_dead();
 		pthread_mutex_consistent(&vs_seg->control);
 	}
