@@ -3,7 +3,7 @@
 #define VS_CRASH_POINTS
 #include "memory/point.h"
 
-#include "../conform/verbs.h"
+#include "../conform/peer.h"
 
 extern "C" {
 #include "core/context.h"
@@ -42,7 +42,7 @@ constexpr int access_flags = all_access | IBV_ACCESS_REMOTE_ATOMIC;
 
 struct Hello {
     Address xrc;
-    uint32_t ini_qpn, rc_qpn;
+    uint32_t ini_qpn, rc_qpn, wrong_qpn, ud_qpn;
     uint32_t shared_rkey;
     uint64_t shared_addr;
 };
@@ -63,10 +63,13 @@ struct Side {
     Cq srq_cq;
     Srq srq;
     Qp tgt, ini, rc;
+    Qp wrong; // for what is refused
+    Qp ud;
+    Ah ah;
     char *shared;
     Mr shared_mr;
     Address peer = {};
-    uint32_t shared_rkey = 0;
+    uint32_t shared_rkey = 0, wrong_qpn = 0, ud_qpn = 0;
     uint64_t shared_addr = 0;
 
     explicit Side(int file)
@@ -77,6 +80,8 @@ struct Side {
         tgt = make_tgt(xrcd);
         ini = make_qp(IBV_QPT_XRC_SEND, node.pd, node.cq);
         rc = make_qp(IBV_QPT_RC, node.pd, node.cq);
+        wrong = make_qp(IBV_QPT_RC, node.pd, node.cq);
+        ud = make_qp(IBV_QPT_UD, node.pd, node.cq);
         shared = map_shared(file);
         shared_mr = Mr(ibv_reg_mr(node.pd, shared, shared_size, access_flags));
         need(shared_mr, "ibv_reg_mr");
@@ -88,6 +93,8 @@ struct Side {
         link.put(Hello{{node.lid, tgt->qp_num, srq_num(srq), node.mr->rkey, node.addr()},
                        ini->qp_num,
                        rc->qp_num,
+                       wrong->qp_num,
+                       ud->qp_num,
                        shared_mr->rkey,
                        (uintptr_t) shared});
         Hello h = link.get<Hello>();
@@ -103,6 +110,11 @@ struct Side {
         bring_up(tgt, p);
         p.qpn = h.rc_qpn;
         bring_up(rc, p);
+        wrong_qpn = h.wrong_qpn;
+        ud_qpn = h.ud_qpn;
+        bring_up(ud, {});
+        ah = make_ah(node.pd, peer.lid);
+        renew();
         link.meet();
     }
     // The alternate is the second LID of each port (LMC 1). Failures do not matter here: the other may be dying.
@@ -143,6 +155,38 @@ struct Side {
         if (state_of(rc) == IBV_QPS_RTS)
             Send(IBV_WR_RDMA_WRITE, {node.sge(0, small)}).at(shared_addr, shared_rkey).post(rc);
     }
+    // What is refused puts the QP into ERR, at both ends.
+    void renew()
+    {
+        Path p;
+        p.lid = peer.lid;
+        p.qpn = wrong_qpn;
+        if (state_of(wrong) == IBV_QPS_RTS)
+            return;
+        to_state(wrong, IBV_QPS_RESET);
+        if (to_init(wrong, p) == 0 && to_rtr(wrong, p) == 0) // unless the other has had it refused already
+            to_rts(wrong, p);
+        for (int i = 0; i < 2; i++)
+            post_recv(wrong, 0);
+    }
+    void ask_wrongly()
+    {
+        if (state_of(wrong) == IBV_QPS_RTS)
+            Send(IBV_WR_RDMA_WRITE, {node.sge(0, small)}).at(peer.addr, 0x12345).post(wrong);
+        renew();
+    }
+    void send_datagram()
+    {
+        Send(IBV_WR_SEND, {node.sge(0, small)}).datagram(ah, ud_qpn, 0x11111111).post(ud);
+    }
+    // Both limit the SRQ that the other sends to, and post receives for datagrams at the end of its memory.
+    void limit()
+    {
+        ibv_srq_attr a = {};
+        a.srq_limit = receives;
+        ibv_modify_srq(srq, &a, IBV_SRQ_LIMIT);
+        post_recv(ud, 0, {node.sge(recv_at(0), 128)});
+    }
     void add()
     {
         Send s(IBV_WR_ATOMIC_FETCH_AND_ADD, {node.sge(sum_at, 8)});
@@ -159,6 +203,8 @@ struct Side {
         }
         while (ibv_poll_cq(srq_cq, 1, &wc) == 1)
             post_recv(srq, wc.wr_id, {node.sge(recv_at(wc.wr_id), large)});
+        while (readable(node.ctx->async_fd))
+            ack_next(node.ctx);
     }
 };
 
@@ -207,13 +253,44 @@ void change_fabric()
     vs_fault_clear_rules();
 }
 
+// More completions than a CQ has room for, of a QP of this process's own.
+void overrun(Side &s)
+{
+    Cq cq = make_cq(s.node.ctx, 1);
+    Qp loud = make_qp(IBV_QPT_UC, s.node.pd, cq);
+    Path p;
+    p.lid = s.node.lid;
+    p.qpn = loud->qp_num;
+    bring_up(loud, p);
+    for (int i = 0; i < 8; i++)
+        Send(IBV_WR_SEND, {s.node.sge(0, 8)}).post(loud);
+    while (state_of(loud) != IBV_QPS_ERR || !readable(s.node.ctx->async_fd))
+        sched_yield();
+    s.reap();
+}
+
+// The other's TGT QP is everybody's in the domain.
+void modify_shared(Side &s)
+{
+    Qp shared = open_tgt(s.xrcd, s.peer.qpn);
+    ibv_qp_attr a = {};
+    a.qp_access_flags = access_flags & ~IBV_ACCESS_LOCAL_WRITE;
+    a.min_rnr_timer = 1;
+    if (shared)
+        ibv_modify_qp(shared, &a, IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER);
+}
+
 void churn(Side &s)
 {
     change_fabric();
+    overrun(s);
+    modify_shared(s);
     Cq cq = make_cq(s.node.ctx, 16);
     ibv_resize_cq(cq, 100);
     std::vector<char> mem(4096);
+    Pd pd(ibv_alloc_pd(s.node.ctx));
     Mr mr(ibv_reg_mr(s.node.pd, mem.data(), mem.size(), all_access));
+    ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS, pd, nullptr, 0, IBV_ACCESS_LOCAL_WRITE);
     Qp again = open_tgt(s.xrcd, s.peer.qpn);
     Qp spare = make_tgt(s.xrcd);
     Qp stops = make_qp(IBV_QPT_UC, s.node.pd, s.node.cq); // for sending, by an error of its own
@@ -236,22 +313,44 @@ struct Stop {
     }
 };
 
-void victim(const Link &link, int file, const Stop &stop)
+// A third process of the domain is killed, and the victim may be the first to find that out.
+void bury(pid_t third)
+{
+    int fd = (int) syscall(SYS_pidfd_open, third, 0);
+    pollfd p = {fd, POLLIN, 0};
+    need(fd >= 0, "pidfd_open");
+    ::kill(third, SIGKILL);
+    need(poll(&p, 1, -1) == 1, "poll");
+    close(fd);
+    vs_control_lock();
+    vs_process_reap_dead();
+    vs_control_unlock();
+    vs_process_bury();
+}
+
+void victim(const Link &link, int file, const Stop &stop, pid_t third)
 {
     if (!stop.once_joined)
         stop.here();
-    if (needs_engine(stop.point))
+    if (needs_engine(stop.point)) {
         drop_rights();
+        prctl(PR_SET_DUMPABLE, 0);
+    }
     Side s(file);
     link.put('h');
     s.join(link);
-    if (stop.once_joined)
+    if (stop.once_joined) {
         stop.here();
+        bury(third);
+    }
     s.arm();
     for (int i = 0; i < 8; i++) {
+        s.limit();
         s.send(small);
         s.send(large);
         s.write_shared();
+        s.send_datagram();
+        s.ask_wrongly();
         s.add();
         s.reap();
         churn(s);
@@ -324,13 +423,15 @@ void only_this_is_left(int done, const std::string &tgts, const std::string &obj
 
 void only_side_is_left(int done)
 {
-    only_this_is_left(done, "1 TGT QPs", " pd 1 mr 2 cq 2 srq 1 xrcd 1 qp_rc 1 qp_ini 1 tgt_handles 1");
+    only_this_is_left(done, "1 TGT QPs", " pd 1 mr 2 cq 2 srq 1 xrcd 1 qp_rc 2 qp_ud 1 qp_ini 1 tgt_handles 1");
 }
 
 void survivor(const Link &link, int done, int file, bool closed_memory)
 {
-    if (closed_memory)
+    if (closed_memory) {
+        drop_rights();
         prctl(PR_SET_DUMPABLE, 0);
+    }
     if (!alive(link)) { // the victim died while it joined
         Node node;
         only_this_is_left(done, "0 TGT QPs", " pd 1 mr 1 cq 1");
@@ -349,6 +450,9 @@ void survivor(const Link &link, int done, int file, bool closed_memory)
         ibv_req_notify_cq(s.srq_cq, 0);
         s.send(i % 3 ? small : large);
         s.arm();
+        s.limit();
+        s.renew();
+        s.send_datagram();
         s.write_shared();
         s.add();
         s.reap();
@@ -367,9 +471,18 @@ bool run_once(const Stop &stop)
     need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) == 0, "socketpair");
     need(pipe2(done, O_CLOEXEC) == 0, "pipe2");
     {
+        Child third([&](const Link &l) {
+            if (stop.once_joined) {
+                Side s(file.fd());
+                l.put('h');
+                l.get<char>(); // never comes
+            }
+        });
+        if (stop.once_joined)
+            third.link().get<char>();
         Child worker([&](const Link &) {
             close(link[1]);
-            victim(Link(link[0]), file.fd(), stop);
+            victim(Link(link[0]), file.fd(), stop, third.pid());
         });
         Child other([&](const Link &) {
             close(link[0]);
@@ -378,6 +491,8 @@ bool run_once(const Stop &stop)
         close(link[0]);
         close(link[1]);
         status = worker.wait();
+        if (stop.once_joined)
+            third.kill();
         EXPECT_TRUE(status == 256 + SIGKILL || status == 0) << "the victim ended with " << status;
         need(write(done[1], "", 1) == 1, "write");
         EXPECT_EQ(other.wait(), 0) << "the survivor";
@@ -394,12 +509,12 @@ class Points : public Test, public ::testing::WithParamInterface<int>
 {
 };
 
-// A tenth of the kills counts from the victim's start, the others from when it has joined, as long as it comes by there then.
+// A tenth of the kills counts from the victim's start, the others from when it has joined, where it comes by then and before.
 TEST_P(Points, StoppedThereHurtsNobodyElse)
 {
     Stop stop = {vs_point_name[GetParam()], 1, false};
     int kills[2] = {0, 0}, runs = 0;
-    bool recurs = true;
+    bool begins = true, recurs = true, again = true; // does it come by in its set-up, afterwards, a second time?
     setenv("VERBS_SHIM_TOPOLOGY", needs_glob(stop.point) ? "devices=2,lmc=1,atomics=glob" : "devices=2,lmc=1", 1);
     while (kills[0] + kills[1] < kills_wanted && runs++ < 10 * kills_wanted && !HasFailure()) {
         SCOPED_TRACE(testing::Message() << stop.point << " for the " << stop.nth << ". time "
@@ -407,9 +522,12 @@ TEST_P(Points, StoppedThereHurtsNobodyElse)
         alarm(60);
         bool killed = run_once(stop);
         kills[stop.once_joined] += killed;
+        begins &= killed || stop.once_joined || stop.nth > 1;
         recurs &= killed || !stop.once_joined || stop.nth > 1;
-        bool joined = recurs && kills[0] >= std::max(1, kills_wanted / 10);
-        stop.nth = killed && joined == stop.once_joined ? stop.nth + 1 : 1;
+        again &= killed || stop.nth != 2;
+        bool joined = !begins || (recurs && kills[0] >= std::max(1, kills_wanted / 10));
+        again |= joined != stop.once_joined;
+        stop.nth = killed && again && joined == stop.once_joined ? stop.nth + 1 : 1;
         stop.once_joined = joined;
     }
     printf("%s: %d kills from the start, %d once joined, in %d runs\n", stop.point.c_str(), kills[0], kills[1], runs);

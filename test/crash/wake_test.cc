@@ -15,11 +15,14 @@ struct End {
     Node node;
     Channel channel;
     Cq cq;
+    Srq srq;
     Qp qp;
 
-    End() : channel(ibv_create_comp_channel(node.ctx)), cq(make_cq(node.ctx, 64, channel))
+    End(int entries, bool shares_queue) : channel(ibv_create_comp_channel(node.ctx)), cq(make_cq(node.ctx, entries, channel))
     {
-        auto attr = qp_attr(IBV_QPT_RC, node.pd, cq);
+        if (shares_queue)
+            srq = make_srq(node.pd);
+        auto attr = qp_attr(IBV_QPT_RC, node.pd, cq, srq);
         attr.send_cq = node.cq;
         qp = Qp(ibv_create_qp_ex(node.ctx, &attr));
         need(qp, "ibv_create_qp_ex");
@@ -36,6 +39,8 @@ struct Wait {
     void (*prepare)(End &e);
     void (*sleep)(End &e);
     void (*act)(End &e, const Address &peer);
+    int entries = 64; // of the CQ slept at
+    bool shares_queue = false;
 };
 
 void send_solicited(End &e, const Address &)
@@ -74,10 +79,59 @@ void sleep_for_event(End &e)
     EXPECT_EQ(ack_next(e.node.ctx), IBV_EVENT_QP_ACCESS_ERR);
 }
 
+void prepare_receive(End &e)
+{
+    need(post_recv(e.qp, 7, {e.node.sge(0, 64)}) == 0, "ibv_post_recv");
+}
+
+void sleep_for_error(End &e)
+{
+    sleep_for_event(e);
+    EXPECT_EQ(next_wc(e.cq).status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(state_of(e.qp), IBV_QPS_ERR);
+}
+
+void prepare_limit(End &e)
+{
+    ibv_srq_attr a = {};
+    a.srq_limit = 2;
+    for (int i = 0; i < 2; i++)
+        need(post_recv(e.srq, 7, {e.node.sge(0, 64)}) == 0, "ibv_post_srq_recv");
+    need(ibv_modify_srq(e.srq, &a, IBV_SRQ_LIMIT) == 0, "ibv_modify_srq");
+}
+
+void sleep_for_limit(End &e)
+{
+    EXPECT_EQ(ack_next(e.node.ctx), IBV_EVENT_SRQ_LIMIT_REACHED);
+    ibv_srq_attr a = {};
+    EXPECT_EQ(ibv_query_srq(e.srq, &a), 0);
+    EXPECT_EQ(a.srq_limit, 0u);
+}
+
+void prepare_receives(End &e)
+{
+    for (int i = 0; i < 8; i++)
+        prepare_receive(e);
+}
+
+void sleep_for_overrun(End &e)
+{
+    EXPECT_EQ(ack_next(e.node.ctx), IBV_EVENT_CQ_ERR);
+}
+
+void send_many(End &e, const Address &peer)
+{
+    for (int i = 0; i < 8; i++)
+        send_solicited(e, peer);
+}
+
 const Wait waits[] = {
     {"completion", arm_with_receive<0>, sleep_for_completion, send_solicited},
     {"solicited", arm_with_receive<1>, sleep_for_completion, send_solicited},
     {"event", [](End &) {}, sleep_for_event, write_without_right},
+    {"error", prepare_receive, sleep_for_error, write_without_right},
+    {"limit", prepare_limit, sleep_for_limit, send_solicited, 64, true},
+    {"overrun", prepare_receives, sleep_for_overrun, send_many, 1},
 };
 
 struct Case {
@@ -85,7 +139,8 @@ struct Case {
     const char *point;
 };
 
-const Case cases[] = {{0, "ring_full"}, {0, "cq_fired"}, {1, "ring_full"}, {1, "cq_fired"}, {2, "ring_full"}, {2, "event_pushed"}};
+const Case cases[] = {{0, "ring_full"},    {0, "cq_fired"},  {1, "ring_full"},     {1, "cq_fired"},  {2, "ring_full"},
+                      {2, "event_pushed"}, {3, "qp_failed"}, {4, "limit_reached"}, {5, "cq_overrun"}};
 
 class Wake : public Test, public ::testing::WithParamInterface<std::tuple<Case, bool>>
 {
@@ -98,14 +153,14 @@ TEST_P(Wake, OfWhomASenderLeftSomethingBeforeItDied)
     const std::string point = c.point;
     Child sleeper([&](const Link &link) {
         alarm(60);
-        End e;
+        End e(w.entries, w.shares_queue);
         e.join(link);
         w.prepare(e);
         link.put('p');
         w.sleep(e);
     });
     Child sender([&](const Link &link) {
-        End e;
+        End e(64, false);
         Address peer = e.join(link);
         link.get<char>();
         vs_point_stop_at(point.c_str());

@@ -211,8 +211,11 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 	if (cqe < 1 || cqe >= MAX_CQE)
 		return EINVAL;
 	vs_lock(&cq->lock);
+	vs_control_lock();
 	vs_store_full(&cq->shm->resizing, 1);
+	VS_POINT(cq_resizing);
 	vs_add(&vs_seg->resizes, 1);
+	vs_control_unlock();
 	vs_quiesce();
 	vs_control_lock();
 	vs_process_reap_dead(); /* an entry that one of them had claimed hides what lies behind it */
@@ -220,9 +223,10 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 	err = swap_ring(cq, entries_for(cqe));
 	if (err == EINVAL)
 		cq->shm->ring.tail = tail;
-	vs_control_unlock();
 	vs_store_full(&cq->shm->resizing, 0);
+	VS_POINT(cq_resized);
 	vs_add(&vs_seg->resizes, -1u);
+	vs_control_unlock();
 	ibcq->cqe = (int)cq->entries - 1;
 	vs_unlock(&cq->lock);
 	return err;
@@ -333,14 +337,22 @@ static void notify(struct vs_cq_shm *shm, uint32_t cq_id, const struct vs_cqe *c
 	wake_owner(shm);
 }
 
+static void tell_overrun(struct vs_cq_shm *shm, uint32_t cq_id)
+{
+	vs_event_send(shm->s.owner, IBV_EVENT_CQ_ERR, VS_CQ, cq_id, 0);
+	vs_store(&shm->error, VS_CQ_TOLD);
+}
+
 static bool push(struct vs_cq_shm *shm, struct vs_cqe *ring, uint32_t entries, uint32_t cq_id, const struct vs_cqe *cqe)
 {
 	if (vs_ring_push(&shm->ring, ring, entries, cqe)) {
 		notify(shm, cq_id, cqe);
 		return true;
 	}
-	if (vs_exchange(&shm->error, 1) == 0)
-		vs_event_send(shm->s.owner, IBV_EVENT_CQ_ERR, VS_CQ, cq_id, 0);
+	if (vs_cas(&shm->error, 0, vs_me_id)) {
+		VS_POINT(cq_overrun);
+		tell_overrun(shm, cq_id);
+	}
 	return false;
 }
 
@@ -415,10 +427,12 @@ __attribute__((no_sanitize("thread"))) static bool may_have_fallen_silent(const 
 	return false;
 }
 
-void vs_cq_reaped(struct vs_cq_shm *cq, const struct vs_cqe *ring, uint32_t entries, bool rolled)
+void vs_cq_reaped(struct vs_cq_shm *cq, uint32_t cq_id, const struct vs_cqe *ring, uint32_t entries, bool rolled, uint32_t proc_id)
 {
 	uint32_t armed = vs_load(&cq->armed);
 
+	if (vs_load(&cq->error) == proc_id)
+		tell_overrun(cq, cq_id);
 	if (armed == 0)
 		return;
 	if (rolled || may_have_fallen_silent(ring, entries, armed))
@@ -497,4 +511,14 @@ void vs_cq_purge_srq(struct vs_cq *cq, uint32_t qpn, struct vs_srq *srq)
 			cqe->kind = VS_CQE_VOID;
 		}
 	vs_unlock(&cq->lock);
+}
+
+void vs_cq_count_resizes(void)
+{
+	struct vs_cq_shm *cq;
+	uint32_t index, n = 0;
+
+	vs_for_each_live (VS_CQ, index, cq)
+		n += vs_load(&cq->resizing) != 0;
+	vs_store(&vs_seg->resizes, n);
 }

@@ -51,8 +51,11 @@ bool vs_cq_push_own(struct vs_cq *cq, const struct vs_cqe *cqe);
 bool vs_cq_mark_unread(struct vs_cq *cq, uint32_t rq, const struct vs_posted_recv *posted, uint32_t pool_entries, uint64_t *unread);
 
 /* Reaper: a producer died. If entries that it had claimed were rolled on, what lies behind them can be read now; if it had delivered one,
- * it may not have come to raising the event. Once too often does no harm. */
-void vs_cq_reaped(struct vs_cq_shm *cq, const struct vs_cqe *ring, uint32_t entries, bool rolled);
+ * it may not have come to raising the event, nor to telling of an overrun. Once too often does no harm. */
+void vs_cq_reaped(struct vs_cq_shm *cq, uint32_t cq_id, const struct vs_cqe *ring, uint32_t entries, bool rolled, uint32_t proc_id);
+
+/* Reaper: a process may have died resizing a CQ of its own. */
+void vs_cq_count_resizes(void);
 
 /* If the CQ stands still at an entry that a producer has claimed and not finished, the engine watches it from now on. Without lock. */
 void vs_cq_look_stalled(struct vs_cq *cq);

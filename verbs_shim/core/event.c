@@ -56,6 +56,15 @@ void vs_event_qp(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t type)
 	}
 }
 
+void vs_event_qp_failed(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t event)
+{
+	vs_event_qp(qp, qpn, event);
+	if (qp->type == IBV_QPT_XRC_RECV || qp->srq)
+		vs_event_qp(qp, qpn, IBV_EVENT_QP_LAST_WQE_REACHED);
+	if (qp->type != IBV_QPT_XRC_RECV)
+		vs_event_send(qp->s.owner, VS_EVENT_QP_FLUSH, VS_QP, qpn, 0);
+}
+
 /* ---- in the process concerned ---- */
 
 static void deliver_qp(struct vs_qp *qp, uint32_t type)

@@ -11,6 +11,10 @@ void vs_event_send(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_
  * data path or holds the control lock, or the QP is this process's own and no TGT. */
 void vs_event_qp(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t type);
 
+/* What whoever put a QP into ERR has to tell: event, and if it has no queue of its own that its last WQE was reached; its owner's engine
+ * flushes its queues. As vs_event_qp. */
+void vs_event_qp_failed(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t event);
+
 /* A port's event, to every context of its HCA in every process. */
 void vs_event_port(const struct vs_port_shm *port, uint32_t type);
 

@@ -264,10 +264,12 @@ static void change_rights(uint32_t index, uint32_t pd, unsigned access)
 
 	vs_store(&shm->access, 0);
 	vs_store(&own->access, 0);
+	VS_POINT(rights_withdrawn);
 	vs_quiesce();
 	vs_control_lock();
 	vs_store(&shm->pd, pd);
 	vs_store(&own->pd, pd);
+	VS_POINT(rights_moved);
 	vs_store(&shm->access, access);
 	vs_store(&own->access, access);
 	vs_control_unlock();

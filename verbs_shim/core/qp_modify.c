@@ -214,8 +214,10 @@ static bool apply_migration(struct vs_qp_shm *shm, const struct ibv_qp_attr *att
 	return false;
 }
 
+/* Once when it gets there, and again when it leaves: whoever reset a shared one may have died over it. */
 static void reset_slot(struct vs_qp_shm *shm)
 {
+	vs_store(&shm->failing, 0);
 	shm->access = shm->dest_qpn = shm->qkey = shm->rq_psn = shm->sq_psn = shm->port = shm->epsn = shm->msn = 0;
 	shm->path_mtu = shm->min_rnr_timer = shm->retry_cnt = shm->rnr_retry = 0;
 	shm->max_rd_atomic = shm->max_dest_rd_atomic = shm->established = shm->sqd_notify = 0;
@@ -274,6 +276,7 @@ static int set_state(struct vs_qp_shm *shm, enum ibv_qp_state from, enum ibv_qp_
 		vs_store_full(&shm->state, (uint32_t)to);
 	else if (!vs_cas(&shm->state, (uint32_t)from, (uint32_t)to))
 		return EINVAL;
+	VS_POINT(qp_reset);
 	if (to == IBV_QPS_RESET)
 		reset_slot(shm);
 	return 0;
@@ -310,7 +313,10 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	from = vs_qp_state(qp);
 	err = check_all(qp->shm, attr, &mask, &to);
 	if (!err) {
+		if (from == IBV_QPS_RESET)
+			reset_slot(qp->shm);
 		apply_path(qp->shm, attr, mask);
+		VS_POINT(qp_applied);
 		apply_rest(qp->shm, attr, mask);
 		vs_add(&qp->shm->path_word, 0x10000); /* whoever cached how to reach this QP looks again */
 		migrated = apply_migration(qp->shm, attr, mask);
@@ -320,6 +326,7 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	vs_control_unlock();
 	if (migrated)
 		tell(qp, IBV_EVENT_PATH_MIG);
+	VS_POINT(qp_moved);
 	if (!err) {
 		after_move(qp, from, to, failed);
 		ibqp->state = to;

@@ -2,6 +2,7 @@
 
 #include "core/cq.h"
 #include "core/event.h"
+#include "core/srq.h"
 #include "core/users.h"
 #include "memory/ring.h"
 
@@ -78,7 +79,7 @@ static void roll_cqs(uint32_t proc_id)
 			continue;
 		rolled = vs_ring_reap(&cq->ring, ring, n, vs_slot_index(VS_PROC, proc_id)) != 0;
 		if (rolled || died(proc_id))
-			vs_cq_reaped(cq, ring, n, rolled);
+			vs_cq_reaped(cq, vs_slot_id(VS_CQ, index), ring, n, rolled, proc_id);
 	}
 }
 
@@ -90,6 +91,18 @@ static void roll_rq(struct vs_slot *slot, struct vs_rq *rq, enum vs_table table,
 
 	if (pages && vs_rq_open(&view, rq, pages, bytes) && vs_rq_reap(&view, proc_index))
 		vs_event_send(slot->owner, VS_EVENT_RQ_RETURN, table, vs_slot_id(table, index), 0);
+}
+
+/* A QP that the dead process put into ERR, or was about to. */
+static void tell_failed(struct vs_qp_shm *qp, uint32_t index, uint32_t proc_id)
+{
+	uint64_t failing = vs_load(&qp->failing);
+
+	if (failing >> 32 != proc_id)
+		return;
+	if (vs_load(&qp->state) == IBV_QPS_ERR)
+		vs_event_qp_failed(qp, vs_slot_id(VS_QP, index), (uint32_t)failing);
+	vs_cas(&qp->failing, failing, 0);
 }
 
 static bool unread_events(const struct vs_proc_shm *proc)
@@ -110,11 +123,15 @@ static void roll_queues(uint32_t proc_id)
 	uint32_t index;
 
 	roll_cqs(proc_id);
-	vs_for_each_live (VS_SRQ, index, srq)
+	vs_for_each_live (VS_SRQ, index, srq) {
 		roll_rq(&srq->s, &srq->rq, VS_SRQ, index, proc_index);
-	vs_for_each_live (VS_QP, index, qp)
+		vs_srq_reaped(srq, vs_slot_id(VS_SRQ, index), proc_index);
+	}
+	vs_for_each_live (VS_QP, index, qp) {
 		if (qp->s.ext_pages)
 			roll_rq(&qp->s, &qp->rq, VS_QP, index, proc_index);
+		tell_failed(qp, index, proc_id);
+	}
 	vs_for_each_live (VS_PROC, index, proc) {
 		vs_ring_reap(&proc->events, (struct vs_cqe *)(void *)proc->event, VS_EVENTS, proc_index);
 		if (died(proc_id) && unread_events(proc))
@@ -140,9 +157,14 @@ static bool keeps_orphans(void)
 void vs_reap_retire(uint32_t proc_id)
 {
 	retire_owned(proc_id, EVERY_CONTEXT);
+	VS_POINT(reap_retired);
 	retire_orphans(proc_id, EVERY_CONTEXT, keeps_orphans());
+	VS_POINT(reap_orphaned);
 	roll_queues(proc_id);
+	vs_cq_count_resizes();
+	VS_POINT(reap_rolled);
 	drop_copies(proc_id);
+	VS_POINT(reap_dropped);
 	vs_fabric_reap(proc_id);
 }
 

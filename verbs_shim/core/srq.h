@@ -22,4 +22,7 @@ int vs_destroy_srq(struct ibv_srq *srq);
 /* Taker, inside the data path: raise the limit event if this take crossed the watermark. */
 void vs_srq_check_limit(struct vs_srq_shm *srq, uint32_t srq_id, uint32_t available);
 
+/* Reaper: if this process died before it told that the limit was reached, tell it. */
+void vs_srq_reaped(struct vs_srq_shm *srq, uint32_t srq_id, uint32_t proc_index);
+
 #endif

@@ -10,16 +10,16 @@
 
 /* ---- failing ---- */
 
-/* A class-C error: the responder's QP goes to ERR and its holders are told; its owner's engine flushes its queues. */
+/* A class-C error: the responder's QP goes to ERR and its holders are told. If this process dies over that, the reaper tells them. */
 static void fail_qp(struct vs_qp_shm *peer, uint32_t qpn, uint32_t event)
 {
-	if (!vs_qp_fail(peer))
-		return;
-	vs_event_qp(peer, qpn, event);
-	if (peer->type == IBV_QPT_XRC_RECV || peer->srq)
-		vs_event_qp(peer, qpn, IBV_EVENT_QP_LAST_WQE_REACHED);
-	if (peer->type != IBV_QPT_XRC_RECV)
-		vs_event_send(peer->s.owner, VS_EVENT_QP_FLUSH, VS_QP, qpn, 0);
+	vs_store_full(&peer->failing, (uint64_t)vs_me_id << 32 | event);
+	if (vs_qp_fail(peer)) {
+		VS_POINT(qp_failed);
+		vs_event_qp_failed(peer, qpn, event);
+	}
+	VS_POINT(qp_told);
+	vs_store(&peer->failing, 0);
 }
 
 enum vs_verdict vs_refuse(struct vs_request *req, struct vs_qp_shm *peer, enum vs_verdict verdict)

@@ -350,6 +350,7 @@ void vs_place_serve(void)
 	h = vs_enter();
 	vs_store(&vs_me->copy.result, (uint32_t)serve_one(&ask));
 	vs_exit(h);
+	VS_POINT(copy_served);
 	vs_store_full(&vs_me->copy.state, VS_COPY_DONE);
 	syscall(SYS_futex, &vs_me->copy.state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

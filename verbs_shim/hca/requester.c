@@ -62,6 +62,7 @@ static void fail_overrun(struct vs_qp *qp)
 {
 	if (!vs_qp_fail(qp->shm))
 		return;
+	VS_POINT(overrun_failed);
 	vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_FATAL);
 	if (qp->srq)
 		vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_LAST_WQE_REACHED);

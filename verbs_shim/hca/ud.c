@@ -97,6 +97,7 @@ static void deliver(struct vs_qp *from, const struct vs_target *t, struct vs_tak
 	} else if (vs_place(from, t->owner, true, taken->sge, taken->num_sge, iov, n, cqe->byte_len)) {
 		cqe->status = IBV_WC_LOC_PROT_ERR;
 	}
+	VS_POINT(ud_delivered);
 	vs_complete_recv(t, taken, cqe);
 }
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 10u
+#define VS_LAYOUT_VERSION 11u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 

@@ -142,6 +142,7 @@ void vs_process_reap_dead(void)
 		retire(index);
 		live_name(id, name, sizeof(name));
 		vs_segment_unlink(name);
+		VS_POINT(process_unlinked);
 	}
 }
 

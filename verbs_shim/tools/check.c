@@ -223,14 +223,18 @@ static bool check_queues(void)
 	struct vs_srq_shm *srq;
 	struct vs_qp_shm *qp;
 	struct vs_proc_shm *proc;
-	uint32_t i;
+	uint32_t i, resizes = 0;
 
 	vs_for_each_live (VS_PROC, i, proc)
 		if (!check_process(proc, i))
 			return false;
-	vs_for_each_live (VS_CQ, i, cq)
+	vs_for_each_live (VS_CQ, i, cq) {
 		if (!vs_load(&cq->resizing) && !check_cq(cq, i))
 			return false;
+		resizes += vs_load(&cq->resizing) != 0;
+	}
+	if (vs_load(&vs_seg->resizes) != resizes)
+		return fail("%u CQs are said to be resized, not %u", vs_load(&vs_seg->resizes), resizes);
 	vs_for_each_live (VS_SRQ, i, srq)
 		if (!check_rq(&srq->s, &srq->rq, "srq", i))
 			return false;
