@@ -1,6 +1,7 @@
-// A process of the same user maps the segment and writes random bytes into slots, queues and buffers, while others work. The others may
-// get errors, but they do not crash, do not run away and do not hang. What lies in front of the tables (locks, geometry) is left alone:
+// A process of the same user maps the segment and writes random bytes into slots, queues, events and buffers, while others work, and while
+// vshim looks. The others may get errors, but they do not crash, do not run away and do not hang. What lies in front of the tables (locks, geometry) is left alone:
 // who may write there needs no verbs to do harm.
+#include "../conform/faults.h"
 #include "../conform/pair.h"
 #include "../conform/peer.h"
 
@@ -31,10 +32,19 @@ void scribble(unsigned seed, int writes)
     need(base != MAP_FAILED, "mmap");
     auto *head = reinterpret_cast<vs_segment *>(base);
     std::mt19937 random(seed);
-    const vs_table victims[] = {VS_PD, VS_MR, VS_CQ, VS_SRQ, VS_XRCD, VS_XRCD_REF, VS_QP, VS_QP_REF};
+    const vs_table victims[] = {VS_PD, VS_MR, VS_CQ, VS_SRQ, VS_XRCD, VS_XRCD_REF, VS_QP, VS_QP_REF, VS_MCAST, VS_HOST, VS_HCA, VS_PORT};
     for (int i = 0; i < writes; i++) {
         char *at;
-        if (random() % 2) {
+        if (random() % 4 == 0) {
+            // A process: its events, and what its engine is asked. Turns and hazards are waited for, see unit/vs_segment_test.
+            const struct {
+                size_t from, bytes;
+            } parts[] = {{offsetof(vs_proc_shm, events), offsetof(vs_proc_shm, hazard) - offsetof(vs_proc_shm, events)},
+                         {offsetof(vs_proc_shm, event), 64 * sizeof(vs_event)},
+                         {offsetof(vs_proc_shm, stage), 4096}};
+            auto &part = parts[random() % 3];
+            at = base + head->table_offset[VS_PROC] + random() % 2 * head->slot_size[VS_PROC] + part.from + random() % part.bytes;
+        } else if (random() % 2) {
             vs_table t = victims[random() % (sizeof(victims) / sizeof(victims[0]))];
             uint64_t slots = head->reserved[t] < 8 ? head->reserved[t] : 8; // the ones in use are the first
             if (slots == 0)
@@ -151,6 +161,8 @@ TEST(Hostile, RandomBytesHurtNobody)
         a.link().get<char>();
         b.link().get<char>();
         scribble(seed, 3000);
+        for (const char *look : {"list", "list --json", "counters", "check", "link up all"})
+            EXPECT_LT(vshim(look).status, 3) << look << ", seed " << seed;
         EXPECT_EQ(a.wait(), 0) << "seed " << seed;
         EXPECT_EQ(b.wait(), 0) << "seed " << seed;
         std::string gone = "rm -rf " + fabric_dir();

@@ -217,6 +217,25 @@ TEST_F(Segment, TheLastToLeaveClearsManyDeadAtOnce)
     close(ready[1]);
 }
 
+// Hazards that no thread of the data path has written: a thread gets in, and nobody waits for them for ever, however many there are.
+TEST_F(Segment, ForgedHazardsHoldNobodyForLong)
+{
+    vs_patience_ns = 20000000;
+    ASSERT_EQ(vs_segment_attach(), 0);
+    for (vs_hazard &h : vs_me->hazard)
+        h.word = 7;
+    vs_me->hazards = VS_HAZARDS;
+    vs_hazard *mine = vs_enter();
+    ASSERT_NE(mine, nullptr);
+    EXPECT_NE(mine->word, 7u);
+    vs_exit(mine);
+    vs_quiesce();
+    for (vs_hazard &h : vs_me->hazard)
+        h.word = 0;
+    vs_segment_detach();
+    vs_patience_ns = UINT64_C(10000000000);
+}
+
 TEST_F(Segment, LookingAtLeftoversClearsThem)
 {
     leave_behind();

@@ -53,15 +53,17 @@ bool vs_have_real_devices(void)
 static uint32_t refresh_devices(void)
 {
 	const struct vs_host_shm *host = vs_fabric_my_host();
-	uint32_t n = host->num_hcas, there = 0;
+	uint32_t n = host ? vs_load(&host->num_hcas) : 0, there = 0;
 
 	pthread_mutex_lock(&devices_lock);
 	for (uint32_t i = 0; i < n && i < VS_MAX_HCAS; i++) {
 		const struct vs_hca_shm *hca = vs_fabric_hca(host->hca[i]);
 
+		if (!hca)
+			continue;
 		if (!devices[i].ibv.name[0] || devices[i].hca != host->hca[i])
 			vs_device_init(&devices[i], host->hca[i]);
-		if (hca && vs_hca_there(hca))
+		if (vs_hca_there(hca))
 			there |= 1u << i;
 	}
 	vs_store(&shown, there);

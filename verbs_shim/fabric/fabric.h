@@ -27,7 +27,7 @@ struct vs_hca_shm *vs_fabric_hca(uint32_t hca_index);
 /* Is it plugged in? */
 static inline bool vs_hca_there(const struct vs_hca_shm *hca)
 {
-	return !(vs_load(&hca->incarnation) & VS_UNPLUGGED);
+	return hca && !(vs_load(&hca->incarnation) & VS_UNPLUGGED);
 }
 
 /* Unplug an HCA: its ports are down, and whatever was made on it is lost. Or plug it in again, as new. Once is as good as twice. Control

@@ -203,8 +203,11 @@ static enum vs_verdict respond_write_imm(struct vs_request *req, struct vs_qp_sh
 /* ---- atomics: on the target's memory ---- */
 
 /* One at a time for each target process. */
-static void lock_atomics(struct vs_proc_shm *proc)
+/* false: somebody has had it for longer than anybody needs it. */
+static bool lock_atomics(struct vs_proc_shm *proc)
 {
+	struct vs_patience patience = { 0 };
+
 	for (unsigned spins = 1; !vs_cas(&proc->atomic_lock, 0, vs_me_id); spins++) {
 		uint32_t holder = vs_load(&proc->atomic_lock);
 
@@ -212,7 +215,10 @@ static void lock_atomics(struct vs_proc_shm *proc)
 			vs_cas(&proc->atomic_lock, holder, 0);
 		vs_place_serve_meanwhile(); /* whoever holds it may have asked this engine for the word */
 		sched_yield();
+		if (vs_patience_ends(&patience))
+			return false;
 	}
+	return true;
 }
 
 /* By the CPU's atomics only? Without IBV_ATOMIC_GLOB, and on words that CPUs have no atomics for, it is enough to be atomic among HCA
@@ -287,8 +293,8 @@ static enum vs_verdict respond_atomic(struct vs_request *req, struct vs_qp_shm *
 	if (!proc)
 		return VS_NO_RESPONSE;
 	in_turn = !by_cpu_alone(&remote);
-	if (in_turn)
-		lock_atomics(proc);
+	if (in_turn && !lock_atomics(proc))
+		return VS_NO_RESPONSE;
 	VS_POINT(atomic_locked);
 	err = change_word(req->from, t->owner, &remote, req->wr, &old);
 	VS_POINT(atomic_written);

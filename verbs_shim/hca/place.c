@@ -180,6 +180,7 @@ static bool gone(uint32_t proc_id)
 
 static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
 {
+	struct vs_patience patience = { 0 };
 	uint32_t state;
 
 	for (unsigned spins = 1; !vs_cas(&proc->copy.client, 0, vs_me_id); spins++) {
@@ -189,6 +190,8 @@ static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
 			return ESRCH;
 		if (spins % 256 == 0 && holder && !vs_process_alive(holder))
 			vs_cas(&proc->copy.client, holder, 0);
+		if (vs_patience_ends(&patience))
+			return ESRCH;
 		vs_place_serve_meanwhile();
 		sched_yield();
 	}

@@ -261,6 +261,18 @@ bool vs_process_any(void)
 
 /* ---- grace ---- */
 
+uint64_t vs_patience_ns = UINT64_C(10000000000);
+
+bool vs_patience_ends(struct vs_patience *p)
+{
+	if (++p->looks % 64 != 0)
+		return p->ended;
+	if (p->until == 0)
+		p->until = vs_now() + vs_patience_ns;
+	p->ended = vs_now() >= p->until;
+	return p->ended;
+}
+
 /* Never backwards, whoever else is about it: quiesce looks no further. */
 static void raise_hazards(uint32_t n)
 {
@@ -274,6 +286,7 @@ static void raise_hazards(uint32_t n)
 struct vs_hazard *vs_enter(void)
 {
 	static __thread uint32_t mine __attribute__((tls_model("initial-exec")));
+	struct vs_patience patience = { 0 };
 	uint32_t i = mine, spins = 0;
 
 	for (;;) {
@@ -288,21 +301,21 @@ struct vs_hazard *vs_enter(void)
 			mine = i;
 			return h;
 		}
-		i = (i + 1) % VS_HAZARDS;
-		if (++spins % VS_HAZARDS == 0)
+		if (++spins % VS_HAZARDS == 0) {
 			sched_yield();
+			if (vs_patience_ends(&patience))
+				vs_store(&h->word, 0);
+		}
+		i = (i + 1) % VS_HAZARDS;
 	}
 }
 
-/* No thread is inside that long; a word that stays is not from the data path, and nobody hangs for it. About ten seconds. */
-#define WAIT_OUT_TRIES 100000u
-
-static void wait_out(const struct vs_hazard *h, uint32_t proc_id)
+static void wait_out(const struct vs_hazard *h, uint32_t proc_id, struct vs_patience *patience)
 {
 	const struct timespec nap = { .tv_nsec = 50000 };
 	uint64_t seen = vs_load(&h->word);
 
-	for (unsigned i = 0; seen != 0 && vs_load(&h->word) == seen && i < WAIT_OUT_TRIES; i++) {
+	for (unsigned i = 0; seen != 0 && vs_load(&h->word) == seen && !vs_patience_ends(patience); i++) {
 		if (i < 100)
 			vs_cpu_relax();
 		else if (i < 200)
@@ -314,17 +327,27 @@ static void wait_out(const struct vs_hazard *h, uint32_t proc_id)
 	}
 }
 
+static void quiesce(const struct vs_proc_shm *proc, uint32_t id, struct vs_patience *patience)
+{
+	uint32_t n = vs_load(&proc->hazards);
+
+	for (uint32_t i = 0; i < n && i < VS_HAZARDS; i++)
+		wait_out(&proc->hazard[i], id, patience);
+}
+
+/* Its own threads first, for which there is all the patience: they reach its own memory. */
 void vs_quiesce(void)
 {
+	struct vs_patience own = { 0 }, patience = { 0 };
 	struct vs_proc_shm *proc;
-	uint32_t index, i, n;
+	uint32_t index;
 
 	vs_fence();
-	vs_for_each_slot (VS_PROC, index, proc) {
-		n = vs_load(&proc->hazards);
-		for (i = 0; i < n && i < VS_HAZARDS; i++)
-			wait_out(&proc->hazard[i], vs_slot_id(VS_PROC, index));
-	}
+	if (vs_me)
+		quiesce(vs_me, vs_me_id, &own);
+	vs_for_each_slot (VS_PROC, index, proc)
+		if (proc != vs_me)
+			quiesce(proc, vs_slot_id(VS_PROC, index), &patience);
 }
 
 void vs_process_wake(struct vs_proc_shm *proc)

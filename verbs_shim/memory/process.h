@@ -43,6 +43,18 @@ bool vs_process_alive(uint32_t proc_id);
 /* Is any process still there, dead or alive? Control lock held. */
 bool vs_process_any(void);
 
+/* A wait for another process, or for a word that others write. Nobody is inside the data path, or has a turn there, for ten seconds: what
+ * says so was not written by the data path, and nobody hangs for it. All zero: it begins with the first question. */
+struct vs_patience {
+	uint64_t until;
+	uint32_t looks;
+	bool ended;
+};
+extern uint64_t vs_patience_ns; /* ten seconds, but in tests of this */
+
+/* Asked in every round of a wait: is it over? */
+bool vs_patience_ends(struct vs_patience *p);
+
 /* ---- data path grace ----
  * A thread that looks at objects other than under the control lock is inside the data path: between enter and exit no slot or page
  * it can see is used again. Enter is one compare-and-swap on a line of its own. Do not nest, do not take the control lock inside. */

@@ -110,7 +110,7 @@ static cJSON *process_tree(const struct vs_proc_shm *proc, uint32_t id, struct c
 	cJSON *tree = cJSON_CreateObject(), *objects;
 
 	cJSON_AddNumberToObject(tree, "pid", proc->pid);
-	cJSON_AddStringToObject(tree, "name", proc->comm);
+	cJSON_AddStringToObject(tree, "name", vshim_text(proc->comm, sizeof(proc->comm)));
 	objects = cJSON_AddObjectToObject(tree, "objects");
 	for (int k = 0; k < KINDS; k++) {
 		cJSON_AddNumberToObject(objects, kind_name[k], c.n[k]);
@@ -126,7 +126,7 @@ static cJSON *host_tree(const struct vs_host_shm *host, uint32_t host_index, str
 	struct host_counts c = count_host(host_index);
 	uint32_t index;
 
-	cJSON_AddStringToObject(tree, "name", host->name);
+	cJSON_AddStringToObject(tree, "name", vshim_text(host->name, sizeof(host->name)));
 	processes = cJSON_AddArrayToObject(tree, "processes");
 	vs_for_each_live (VS_PROC, index, proc)
 		if (proc != vs_me && proc->host == host_index)

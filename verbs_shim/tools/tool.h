@@ -3,6 +3,7 @@
 #define VSHIM_TOOL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct vs_hca_shm;
@@ -40,6 +41,9 @@ unsigned vshim_each_hca(const char *text, void (*f)(struct vs_hca_shm *hca));
 
 /* Slot number of the host of this name; -1 after a message. */
 int vshim_host(const char *name);
+
+/* A name of the segment, which need not end where its field does. One of two static buffers. */
+const char *vshim_text(const char *name, size_t size);
 
 /* "h0/vshim0/1"; a static buffer. */
 const char *vshim_port_name(uint32_t port_index);

@@ -12,7 +12,7 @@ int vshim_host(const char *name)
 	uint32_t index;
 
 	vs_for_each_live (VS_HOST, index, host)
-		if (!strcmp(host->name, name)) {
+		if (!strncmp(host->name, name, sizeof(host->name))) {
 			vshim_answer_about("hosts", name);
 			return (int)index;
 		}
@@ -20,14 +20,35 @@ int vshim_host(const char *name)
 	return -1;
 }
 
+const char *vshim_text(const char *name, size_t size)
+{
+	static char text[2][65];
+	static unsigned turn;
+	char *to = text[turn++ % 2];
+
+	snprintf(to, sizeof(text[0]), "%.*s", (int)size, name);
+	return to;
+}
+
+static const char *device_name(const struct vs_hca_shm *hca, char *name, size_t size)
+{
+	const struct vs_host_shm *host = hca ? vs_slot_at(VS_HOST, hca->host) : NULL;
+
+	if (host)
+		snprintf(name, size, "%s/vshim%u", vshim_text(host->name, sizeof(host->name)), hca->index);
+	else
+		snprintf(name, size, "?");
+	return name;
+}
+
 const char *vshim_port_name(uint32_t port_index)
 {
 	static char name[128];
 	const struct vs_port_shm *port = vs_slot_at(VS_PORT, port_index);
 	const struct vs_hca_shm *hca = vs_fabric_hca(port->hca);
-	const struct vs_host_shm *host = vs_slot_at(VS_HOST, hca->host);
+	char device[96];
 
-	snprintf(name, sizeof(name), "%s/vshim%u/%u", host->name, hca->index, port->num);
+	snprintf(name, sizeof(name), "%s/%u", device_name(hca, device, sizeof(device)), port->num);
 	return name;
 }
 
@@ -64,11 +85,9 @@ unsigned vshim_each_hca(const char *text, void (*f)(struct vs_hca_shm *hca))
 	unsigned n = 0;
 
 	vs_for_each_live (VS_HCA, index, hca) {
-		const struct vs_host_shm *host = vs_slot_at(VS_HOST, hca->host);
-		char name[128];
+		char name[96];
 
-		snprintf(name, sizeof(name), "%s/vshim%u", host->name, hca->index);
-		if (!names(text, name))
+		if (!names(text, device_name(hca, name, sizeof(name))))
 			continue;
 		vshim_answer_about("devices", name);
 		f(hca);
