@@ -291,7 +291,6 @@ TEST(Ports, WhatQueriesSayAndTrafficDoes)
 {
     Setting host("VERBS_SHIM_HOST", "h");
     World w;
-    Path p;
     ibv_port_attr a;
     auto write = [&] { return outcome(w.rc, Send(IBV_WR_RDMA_WRITE, {w.n.sge(0, 8)}).at(w.n.addr(64), w.n.mr->rkey)); };
     auto reconnect = [&](uint16_t lid) {
