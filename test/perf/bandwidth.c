@@ -1,5 +1,5 @@
 /* Bandwidth between pairs of ranks, rank i of the first half with rank i + n/2, all pairs at once: windows of messages, each answered by an
- * empty one. Prints the sum over the pairs in MB/s, the median of several rounds, one number a message size. */
+ * empty one. Prints the sum over the pairs in MB/s, the median of several rounds (`bandwidth 3`: of 3), one number a message size. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,22 +43,22 @@ int main(int argc, char **argv)
 {
 	static const int sizes[] = { 8, 4096, 65536, LARGEST }, windows[] = { 200, 100, 20, 2 };
 	char *buffer = malloc(LARGEST);
-	int rank, ranks;
+	int rank, ranks, rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (ranks % 2 || !buffer)
+	if (ranks % 2 || !buffer || rounds < 1 || rounds > ROUNDS)
 		MPI_Abort(MPI_COMM_WORLD, 1);
 	for (int s = 0; s < 4; s++) {
 		double seconds[ROUNDS], bytes = (double)sizes[s] * WINDOW * windows[s] * (ranks / 2);
 
 		exchange(buffer, sizes[s], 1, rank < ranks / 2, (rank + ranks / 2) % ranks);
-		for (int r = 0; r < ROUNDS; r++)
+		for (int r = 0; r < rounds; r++)
 			seconds[r] = exchange(buffer, sizes[s], windows[s], rank < ranks / 2, (rank + ranks / 2) % ranks);
-		qsort(seconds, ROUNDS, sizeof(seconds[0]), compare);
+		qsort(seconds, (size_t)rounds, sizeof(seconds[0]), compare);
 		if (rank == 0)
-			printf("%.2f%c", bytes / seconds[ROUNDS / 2] / 1e6, s == 3 ? '\n' : ' ');
+			printf("%.2f%c", bytes / seconds[rounds / 2] / 1e6, s == 3 ? '\n' : ' ');
 	}
 	MPI_Finalize();
 	free(buffer);

@@ -4,10 +4,15 @@
  *
  * "shared" is memory that both processes map and register; all other is private to its process.
  *
- * With a number as its argument: so many SENDs and WRITEs of 8 bytes of one process to itself, for tools that count instructions; with
- * `send` after it, SENDs alone. */
+ *     hca                      as much as gives steady medians
+ *     hca rounds N ITERATIONS  less: so many rounds, and small messages in each
+ *     hca path N               N SENDs of 8 bytes from one process to the other and N WRITEs into memory that both map, for tools that count
+ *                              system calls: each process writes "path begins" and "path ends" around them. With libcount_locks.so
+ *                              preloaded, it also tells how many mutexes it has locked in between
+ *     hca N [send]             N SENDs and N WRITEs of 8 bytes of one process to itself, or SENDs alone, for tools that count instructions */
 #include "verbs_shim_names.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,7 +26,7 @@
 #include <unistd.h>
 
 #define ROUNDS 21
-#define ITERATIONS 3200 /* a multiple of 32: the last SEND of a round is signalled */
+#define ITERATIONS 3200
 #define BIG (1u << 20)
 #define BIG_ITERATIONS 64
 #define RECEIVES 32
@@ -62,6 +67,8 @@ struct side {
 
 static struct lines *lines;
 static char *shared; /* two BIG halves, one a side */
+static int rounds = ROUNDS;
+static int iterations = ITERATIONS; /* a multiple of 32: the last SEND of a round is signalled */
 
 static double now(void)
 {
@@ -216,7 +223,7 @@ static double ring_hop(struct side *s, const struct what *w)
 	double start = now();
 
 	(void)w;
-	for (uint64_t i = 1; i <= ITERATIONS; i++) {
+	for (uint64_t i = 1; i <= (uint64_t)iterations; i++) {
 		if (s->first) {
 			lines->ping = i;
 			while (lines->pong != i) {
@@ -227,14 +234,14 @@ static double ring_hop(struct side *s, const struct what *w)
 			lines->pong = i;
 		}
 	}
-	return (now() - start) / (2 * ITERATIONS);
+	return (now() - start) / (2 * iterations);
 }
 
 static double send_lat(struct side *s, const struct what *w)
 {
 	double start = now();
 
-	for (int i = 0; i < ITERATIONS; i++) {
+	for (int i = 0; i < iterations; i++) {
 		unsigned flags = IBV_SEND_INLINE | (i % 32 == 31 ? IBV_SEND_SIGNALED : 0);
 
 		if (s->first)
@@ -246,7 +253,7 @@ static double send_lat(struct side *s, const struct what *w)
 		if (flags & IBV_SEND_SIGNALED)
 			wait_cq(s->send_cq);
 	}
-	return (now() - start) / (2 * ITERATIONS);
+	return (now() - start) / (2 * iterations);
 }
 
 static double write_lat(struct side *s, const struct what *w)
@@ -258,7 +265,7 @@ static double write_lat(struct side *s, const struct what *w)
 	*in = 0;
 	meet(s);
 	start = now();
-	for (uint64_t i = 1; i <= ITERATIONS; i++) {
+	for (uint64_t i = 1; i <= (uint64_t)iterations; i++) {
 		*out = i;
 		if (s->first)
 			post(s, w, IBV_SEND_SIGNALED);
@@ -268,12 +275,12 @@ static double write_lat(struct side *s, const struct what *w)
 			post(s, w, IBV_SEND_SIGNALED);
 		wait_cq(s->send_cq);
 	}
-	return (now() - start) / (2 * ITERATIONS);
+	return (now() - start) / (2 * iterations);
 }
 
 static double one_sided(struct side *s, const struct what *w)
 {
-	int n = w->length == BIG ? BIG_ITERATIONS : ITERATIONS;
+	int n = w->length == BIG ? BIG_ITERATIONS : iterations;
 	double start = now();
 
 	for (int i = 0; s->first && i < n; i++) {
@@ -344,7 +351,7 @@ static const struct what table[] = {
 
 static void run(struct side *s, double result[NUM_WHAT][ROUNDS])
 {
-	for (int r = 0; r < ROUNDS; r++)
+	for (int r = 0; r < rounds; r++)
 		for (size_t w = 0; w < NUM_WHAT; w++) {
 			meet(s);
 			if (w == HOP && s->first)
@@ -363,8 +370,8 @@ static int compare(const void *a, const void *b)
 
 static double median(double *values)
 {
-	qsort(values, ROUNDS, sizeof(*values), compare);
-	return values[ROUNDS / 2];
+	qsort(values, (size_t)rounds, sizeof(*values), compare);
+	return values[rounds / 2];
 }
 
 static void print(double result[NUM_WHAT][ROUNDS])
@@ -373,9 +380,9 @@ static void print(double result[NUM_WHAT][ROUNDS])
 
 	for (size_t w = 0; w < NUM_WHAT; w++)
 		m[w] = median(result[w]);
-	printf("%-24s %12s %10s   medians of %d rounds\n", "", "microseconds", "ratio", ROUNDS);
+	printf("%-24s %12s %10s   medians of %d rounds\n", "", "microseconds", "ratio", rounds);
 	for (size_t w = 0; w < NUM_WHAT; w++)
-		printf("%-24s %12.3f %10.2f   %s\n", table[w].name, m[w], m[w] / (w < MEMCPY ? m[HOP] : m[MEMCPY]),
+		printf("%-24s %12.3f %10.3f   %s\n", table[w].name, m[w], m[w] / (w < MEMCPY ? m[HOP] : m[MEMCPY]),
 		       w == HOP ? "to this" : w == MEMCPY ? "to this from here on" : "");
 }
 
@@ -407,19 +414,104 @@ static void alone(int n, bool writes)
 	tear_down(&s);
 }
 
+/* ---- the path of a message, for tools that count what happens on it ---- */
+
+static void stream_sends(struct side *s, uint64_t n)
+{
+	const struct what send = { .op = IBV_WR_SEND, .length = 8, .xrc = true };
+
+	for (uint64_t i = 0; i < n; i++) {
+		if (s->first) {
+			while (i - lines->pong >= RECEIVES) {
+			}
+			post(s, &send, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+			wait_cq(s->send_cq);
+		} else {
+			wait_cq(s->recv_cq);
+			post_recv(s, s->ini);
+			lines->pong = i + 1;
+		}
+	}
+}
+
+static void stream_writes(struct side *s, uint64_t n)
+{
+	const struct what write = { .op = IBV_WR_RDMA_WRITE, .length = 8, .xrc = true, .shared = true };
+	volatile uint64_t *in = (volatile uint64_t *)(void *)s->shared;
+
+	for (uint64_t i = 1; s->first && i <= n; i++) {
+		*(uint64_t *)(void *)s->memory = i;
+		post(s, &write, 0 == i % 32 || i == n ? IBV_SEND_SIGNALED : 0);
+		if (0 == i % 32 || i == n)
+			wait_cq(s->send_cq);
+	}
+	while (!s->first && *in != n) {
+	}
+}
+
+static void say(const char *text)
+{
+	NEED(write(STDERR_FILENO, text, strlen(text)) == (ssize_t)strlen(text));
+}
+
+static void path(struct side *s, int n)
+{
+	unsigned long (*locks_taken)(void);
+	unsigned long before = 0, after = 0;
+
+	*(void **)&locks_taken = dlsym(RTLD_DEFAULT, "locks_taken");
+	*(volatile uint64_t *)(void *)s->shared = 0;
+	meet(s);
+	say("path begins\n");
+	before = locks_taken ? locks_taken() : 0;
+	stream_sends(s, (uint64_t)n);
+	stream_writes(s, (uint64_t)n);
+	after = locks_taken ? locks_taken() : 0;
+	say("path ends\n");
+	if (locks_taken)
+		printf("locks: %lu before the path, %lu on it\n", before, after - before);
+	fflush(stdout);
+}
+
+/* ---- what is asked for ---- */
+
+static int number(const char *word)
+{
+	int n = word ? atoi(word) : 0;
+
+	if (n < 1) {
+		fprintf(stderr, "usage: hca [rounds N ITERATIONS | path N | N [send]]\n");
+		exit(2);
+	}
+	return n;
+}
+
+/* Messages of `path`; 0: it is not asked for. */
+static int read_words(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "path"))
+		return number(argv[2]);
+	if (argc > 1 && !strcmp(argv[1], "rounds")) {
+		rounds = number(argv[2]);
+		rounds = rounds < ROUNDS ? rounds : ROUNDS;
+		iterations = (number(argc > 3 ? argv[3] : NULL) + 31) / 32 * 32;
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static double result[NUM_WHAT][ROUNDS];
 	struct side s = { .first = 1 };
-	int link[2], status;
+	int link[2], status, path_messages = read_words(argc, argv);
 	pid_t pid;
 
 	lines = mmap(NULL, sizeof(*lines), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shared = mmap(NULL, 2 * BIG, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	NEED(lines != MAP_FAILED && shared != MAP_FAILED && socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
 	NEED(vshim_select_devices(VSHIM_DEVICES_SOFTWARE) == 0);
-	if (argc > 1) {
-		alone(atoi(argv[1]), argc < 3 || strcmp(argv[2], "send"));
+	if (argc > 1 && strcmp(argv[1], "path") && strcmp(argv[1], "rounds")) {
+		alone(number(argv[1]), argc < 3 || strcmp(argv[2], "send"));
 		return 0;
 	}
 	pid = fork();
@@ -430,7 +522,10 @@ int main(int argc, char **argv)
 	s.link = link[pid != 0];
 	close(link[pid == 0]);
 	set_up(&s);
-	run(&s, result);
+	if (path_messages)
+		path(&s, path_messages);
+	else
+		run(&s, result);
 	meet(&s);
 	tear_down(&s);
 	if (pid == 0)
@@ -438,6 +533,7 @@ int main(int argc, char **argv)
 	NEED(waitpid(pid, &status, 0) == pid && status == 0);
 	munmap(lines, sizeof(*lines));
 	munmap(shared, 2 * BIG);
-	print(result);
+	if (!path_messages)
+		print(result);
 	return 0;
 }
