@@ -8,6 +8,9 @@ extern "C" {
 #include "memory/process.h"
 }
 
+#include <atomic>
+#include <thread>
+
 using namespace vt;
 
 namespace
@@ -98,6 +101,85 @@ TEST_F(MomentsTest, ASlotWhoseOwnerIsKilledWhileHeFreesItIsFree)
         look_for_the_dead();
         other.link().meet();
         EXPECT_EQ(other.wait(), 0);
+    }
+}
+
+// ---- after the process has left ----
+
+std::atomic<bool> in_sender, left_fabric;
+std::atomic<long> posts;
+
+void die_after_leaving(vs_point point)
+{
+    if (left_fabric && point == VS_POINT_ring_claimed)
+        kill(getpid(), SIGKILL);
+}
+
+// Destructors with a priority come after the library's, which leaves the fabric.
+__attribute__((destructor(101))) void outlast_the_library()
+{
+    if (!in_sender)
+        return;
+    left_fabric = true;
+    for (long enough = posts + 100; posts < enough;)
+        sched_yield();
+}
+
+void send_until_the_end(const Link &link)
+{
+    static Node *n = new Node;
+    static Qp *qp = new Qp(make_qp(IBV_QPT_RC, n->pd, n->cq));
+    connect_over(link, *qp, *n);
+    vs_point_hook = die_after_leaving;
+    link.meet();
+    in_sender = true;
+    std::thread([] {
+        for (ibv_wc wc;; posts++) {
+            Send(IBV_WR_SEND).post(*qp);
+            ibv_poll_cq(n->cq, 1, &wc);
+        }
+    }).detach();
+    while (posts < 10)
+        sched_yield();
+    exit(0);
+}
+
+// A thread that still sends then must not claim a place in anybody's queue: in whose name, and who would roll it on?
+TEST_F(MomentsTest, AThreadThatOutlivesItsProcesssLeaveClaimsNothing)
+{
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "programs look into the table of operations without a lock, as verbs.h has it";
+#endif
+    for (int round = 0; round < 20 && !HasFailure(); round++) {
+        Child sender(send_until_the_end);
+        Child receiver([](const Link &link) {
+            Node n;
+            Qp in = make_qp(IBV_QPT_RC, n.pd, n.cq);
+            for (uint64_t i = 0; i < 64; i++)
+                post_recv(in, i);
+            connect_over(link, in, n);
+            link.meet();
+            ibv_wc wc;
+            while (!readable(link.fd()))
+                while (ibv_poll_cq(n.cq, 1, &wc) == 1)
+                    post_recv(in, wc.wr_id);
+            while (ibv_poll_cq(n.cq, 1, &wc) == 1) {
+            }
+            Qp a = make_qp(IBV_QPT_RC, n.pd, n.cq), b = make_qp(IBV_QPT_RC, n.pd, n.cq);
+            connect(a, n.lid, b, n.lid);
+            ASSERT_EQ(post_recv(b, 1000), 0);
+            ASSERT_EQ(Send().id(2000).post(a), 0);
+            EXPECT_EQ(next_wc(n.cq).wr_id, 1000u) << "it moves on";
+            EXPECT_EQ(next_wc(n.cq).wr_id, 2000u);
+        });
+        sender.link().put(receiver.link().get<Address>());
+        receiver.link().put(sender.link().get<Address>());
+        receiver.link().get<char>();
+        sender.link().meet();
+        receiver.link().put('m');
+        EXPECT_EQ(sender.wait(), 0);
+        receiver.link().put('e');
+        EXPECT_EQ(receiver.wait(), 0);
     }
 }
 

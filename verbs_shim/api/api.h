@@ -26,7 +26,8 @@ int vs_close_device(struct ibv_context *context);
 /* Another context on the device of the one that cmd_fd, duplicated, belongs to. Owns cmd_fd from then on. NULL and errno. */
 struct ibv_context *vs_import_device(struct ibv_device *device, int cmd_fd);
 
-/* Is this a context of a software HCA? VS_INHERITED: one that a forked child has of its parent's. */
+/* Is this a context of a software HCA? VS_INHERITED: one that a forked child has of its parent's, or
+ * one of a process that has left the fabric at exit. */
 enum vs_whose { VS_FOREIGN = 0, VS_OURS, VS_INHERITED };
 enum vs_whose vs_ours(const struct ibv_context *context);
 

@@ -34,12 +34,13 @@ static void fill_extended(struct verbs_context *v)
 	v->sz = sizeof(*v);
 }
 
-/* ---- in a forked child: the device is the parent's, as /dev/infiniband/uverbs* would be. Every verb says EIO ---- */
+/* ---- in a forked child: the device is the parent's, as /dev/infiniband/uverbs* would be. Every verb says EIO. So it does at exit, once the
+ * process has left the fabric; but a thread that polls until the very end finds nothing, and no error ---- */
 
 static int no_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
 	(void)cq, (void)n, (void)wc;
-	return -EIO;
+	return vs_load(&vs_exiting) ? 0 : -EIO;
 }
 
 static int no_notify(struct ibv_cq *cq, int solicited_only)
@@ -68,14 +69,6 @@ static int no_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	*bad = wr;
 	return EIO;
 }
-
-static const struct ibv_context_ops inherited_ops = {
-	.poll_cq = no_poll,
-	.req_notify_cq = no_notify,
-	.post_srq_recv = no_srq_recv,
-	.post_send = no_send,
-	.post_recv = no_recv,
-};
 
 static int no_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
@@ -119,8 +112,14 @@ NO_MAKE(no_open_xrcd, struct ibv_xrcd, struct ibv_xrcd_init_attr)
 void vs_disown(struct vs_context *c)
 {
 	struct verbs_context *v = &c->v;
+	struct ibv_context_ops *ops = &v->context.ops;
 
-	v->context.ops = inherited_ops;
+	/* One by one: threads may be calling through them. */
+	vs_store(&ops->poll_cq, no_poll);
+	vs_store(&ops->req_notify_cq, no_notify);
+	vs_store(&ops->post_srq_recv, no_srq_recv);
+	vs_store(&ops->post_send, no_send);
+	vs_store(&ops->post_recv, no_recv);
 	v->query_port = no_query_port;
 	v->query_device_ex = no_query_device_ex;
 	v->create_cq_ex = no_create_cq_ex;

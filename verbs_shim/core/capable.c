@@ -15,5 +15,5 @@ bool vs_capable(unsigned capability)
 
 	if (syscall(SYS_capget, &header, data) || !(data[capability / 32].effective & 1u << capability % 32))
 		return false;
-	return stat("/proc/self/ns/user", &ns) != 0 || ns.st_ino == INITIAL_USER_NS;
+	return stat("/proc/thread-self/ns/user", &ns) != 0 || ns.st_ino == INITIAL_USER_NS;
 }

@@ -22,6 +22,7 @@ struct vs_context *vs_contexts;
 struct vs_cq *vs_channel_cqs;
 struct vs_channel *vs_channels;
 struct vs_api_ops vs_api_ops;
+bool vs_exiting;
 
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER; /* while the first context starts the engine, and the last stops it */
@@ -69,6 +70,7 @@ static void forget_in_child(void)
 		vs_segment_forget();
 		attach_count = 0;
 	}
+	vs_exiting = false;
 	vs_window_after_fork(true);
 	if (vs_api_ops.forked)
 		vs_api_ops.forked();
@@ -106,10 +108,11 @@ static int attach_member(void)
 
 static int attach(int (*first)(void))
 {
-	int err = 0;
+	int err;
 
 	pthread_mutex_lock(&attach_lock);
-	if (attach_count == 0) {
+	err = vs_exiting ? ENODEV : 0; /* there is nothing to come back to */
+	if (!err && attach_count == 0) {
 		vs_lock_setup();
 		err = set_hooks();
 		if (!err)
@@ -144,11 +147,24 @@ void vs_detach(void)
 	pthread_mutex_unlock(&attach_lock);
 }
 
+/* Late verbs, of threads that still run and of destructors that run later, come no further than this. */
+static void disown_contexts(void)
+{
+	pthread_mutex_lock(&vs_objects_lock);
+	for (struct vs_context *c = vs_contexts; c; c = c->next)
+		vs_api_ops.disown(c);
+	pthread_mutex_unlock(&vs_objects_lock);
+}
+
 void vs_leave_at_exit(void)
 {
 	pthread_mutex_lock(&attach_lock);
 	if (attach_count) {
+		vs_store(&vs_exiting, true);
+		disown_contexts();
+		pthread_mutex_lock(&engine_lock);
 		vs_engine_stop();
+		pthread_mutex_unlock(&engine_lock);
 		vs_segment_leave();
 		attach_count = 0;
 	}

@@ -14,8 +14,11 @@ int vs_attach_observer(void);
 /* Join without a host, making the fabric if there is none: it stays while the caller does. Paid back with vs_detach. */
 int vs_attach_keeper(void);
 
-/* At exit: leave, whatever is still open; what the process holds goes the way the kernel would send it. */
+/* At exit: leave, whatever is still open and whatever threads still run; what the process holds goes the way the kernel would send it. */
 void vs_leave_at_exit(void);
+
+/* Is the process doing, or past, that? */
+extern bool vs_exiting;
 
 /* Open an HCA of this host; v.context.ops and the verbs_context ops are the caller's to fill in. NULL and errno. */
 struct vs_context *vs_context_open(struct vs_device *device);
@@ -25,7 +28,7 @@ int vs_context_close(struct vs_context *context);
 
 /* What the api layer does; set once, before there are contexts. */
 struct vs_api_ops {
-	void (*disown)(struct vs_context *context); /* a forked child does not own it: its operations must refuse */
+	void (*disown)(struct vs_context *context); /* a forked child does not own it, nor a process that has left: its operations must refuse */
 	void (*forked)(void);                       /* in the child, whether or not there are contexts */
 };
 extern struct vs_api_ops vs_api_ops;

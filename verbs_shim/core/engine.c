@@ -43,6 +43,7 @@ static void *engine(void *arg)
 {
 	(void)arg;
 	is_engine = true;
+	vs_store(&vs_me->thread, (int32_t)syscall(SYS_gettid));
 	for (;;) {
 		/* Before everything that a kick can be about, vs_engine_stop's included: one that comes later ends the sleep. */
 		uint32_t seen = vs_load(&vs_me->wake);

@@ -13,7 +13,7 @@ int vs_notifier_open(struct vs_notifier *n)
 
 	if (pipe2(fds, O_CLOEXEC))
 		return errno;
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", fds[0]);
+	snprintf(name, sizeof(name), "/proc/thread-self/fd/%d", fds[0]);
 	n->drop_fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (n->drop_fd < 0) {
 		err = errno;

@@ -175,7 +175,9 @@ static void wait_word(uint32_t *word, uint32_t seen)
 /* Dead, or on its way out: its engine has ended, and it waits until nobody is inside the data path any more. */
 static bool gone(uint32_t proc_id)
 {
-	return !vs_process(proc_id) || !vs_process_alive(proc_id);
+	const struct vs_proc_shm *proc = vs_process(proc_id);
+
+	return !proc || vs_load(&proc->leaving) || !vs_process_alive(proc_id);
 }
 
 static int claim_copier(struct vs_proc_shm *proc, uint32_t proc_id)
@@ -301,7 +303,7 @@ static int serve_copy(const struct vs_ask *ask)
 	if (ask->length > VS_COPY_STAGE || !vs_own_range(ask->key, ask->addr, ask->length, write ? IBV_ACCESS_LOCAL_WRITE : 0))
 		return EFAULT;
 	/* Through the kernel even for our own memory: a range the program has unmapped is EFAULT, not a crash. */
-	return by_kernel(getpid(), write, &memory, 1, &stage, 1, ask->length);
+	return by_kernel(vs_me->thread, write, &memory, 1, &stage, 1, ask->length);
 }
 
 /* Is it mapped, and may it be written? The kernel adds 0 to it, atomically, and says EFAULT where we would crash. Nobody is to be woken; if
@@ -423,7 +425,7 @@ int vs_place(struct vs_qp *from, uint32_t proc_id, bool write, const struct vs_s
 	}
 	list_ranges(remote, num_remote, r);
 	if (proc->pid_ns == vs_me->pid_ns)
-		err = by_kernel(proc->pid, write, r, num_remote, local, num_local, length);
+		err = by_kernel(vs_load_relaxed(&proc->thread), write, r, num_remote, local, num_local, length);
 	if (err == EPERM)
 		err = by_engine(proc, proc_id, write, remote, num_remote, local, num_local, length);
 	return err;

@@ -129,7 +129,8 @@ static bool torn(const struct vs_cq *cq)
 
 	if (word == vs_word(VS_RING_EMPTY, pos, 0) || vs_word_pos(word) == (pos & VS_POS_MASK))
 		return false;
-	return pos == vs_load_relaxed(&cq->head) && ring == vs_load_relaxed(&cq->ring); /* not just another thread's progress */
+	/* Not just another thread's progress, nor the ring of a process that has left. */
+	return pos == vs_load_relaxed(&cq->head) && ring == vs_load_relaxed(&cq->ring) && !vs_load(&vs_leaving);
 }
 
 #define STALL_POLLS 64u

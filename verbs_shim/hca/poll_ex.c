@@ -1,6 +1,7 @@
 /* ibv_start_poll and its family: the CQ's lock is held from a successful start to ibv_end_poll. */
 #include <errno.h>
 
+#include "core/context.h"
 #include "hca/hca.h"
 
 static struct vs_cq *cq_of(struct ibv_cq_ex *ex)
@@ -27,7 +28,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	if (attr->comp_mask)
 		return EINVAL;
 	if (ex->context->ops.poll_cq != vs_poll_cq)
-		return EIO; /* a forked child's, of its parent's */
+		return vs_load(&vs_exiting) ? ENOENT : EIO; /* a forked child's, of its parent's */
 	if (!vs_poll_ready(cq))
 		return vs_poll_nothing(cq);
 	vs_lock(&cq->lock);

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 11u
+#define VS_LAYOUT_VERSION 12u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -460,6 +460,9 @@ enum vs_copy_state { VS_COPY_IDLE = 0, VS_COPY_CLAIMED, VS_COPY_ASKED, VS_COPY_D
 
 #define VS_NO_HOST UINT32_MAX
 
+/* How far a process is that leaves while it has threads. */
+enum vs_leaving { VS_STAYS = 0, VS_SERVES_NOBODY = 1 /* its engine has ended */, VS_SHUT = 2 /* none of its threads is inside the data path */ };
+
 struct vs_proc_shm {
 	struct vs_slot s;
 	int32_t pid;
@@ -470,6 +473,8 @@ struct vs_proc_shm {
 	uint32_t hazards; /* hazard slots ever used, for short scans */
 	uint32_t atomic_lock; /* id of the process doing an HCA atomic on this one's memory; 0: free */
 	uint32_t sweep; /* an enum vs_internal_event found no room: its engine looks for all that they tell */
+	uint32_t leaving; /* enum vs_leaving */
+	int32_t thread; /* by which the kernel finds its memory: the first thread, which is its pid, may have ended; its engine has not */
 	struct vs_ring events;
 	struct vs_copy copy;
 	struct vs_hazard hazard[VS_HAZARDS];

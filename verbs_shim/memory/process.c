@@ -76,7 +76,7 @@ static uint64_t pid_namespace(void)
 {
 	struct stat st;
 
-	return stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
+	return stat("/proc/thread-self/ns/pid", &st) ? 0 : st.st_ino;
 }
 
 static void read_comm(char *comm, size_t size)
@@ -105,7 +105,7 @@ int vs_process_join(void)
 		return err;
 	}
 	VS_POINT(process_locked);
-	proc->pid = getpid();
+	proc->pid = proc->thread = getpid();
 	proc->host = VS_NO_HOST; /* until it joins one; tools never do */
 	proc->pid_ns = pid_namespace();
 	read_comm(proc->comm, sizeof(proc->comm));
@@ -225,12 +225,14 @@ void vs_process_bury(void)
 	}
 }
 
-void vs_process_leave(void)
+void vs_process_leave(void (*part)(void))
 {
 	char name[32];
 
 	vs_control_lock();
 	retire(vs_slot_index(VS_PROC, vs_me_id));
+	if (part)
+		part();
 	vs_control_unlock();
 	vs_process_bury();
 	live_name(vs_me_id, name, sizeof(name));
@@ -310,26 +312,32 @@ struct vs_hazard *vs_enter(void)
 	}
 }
 
-static void wait_out(const struct vs_hazard *h, uint32_t proc_id, struct vs_patience *patience)
+static void back_off(unsigned tries)
 {
 	const struct timespec nap = { .tv_nsec = 50000 };
+
+	if (tries < 100)
+		vs_cpu_relax();
+	else if (tries < 200)
+		sched_yield();
+	else
+		nanosleep(&nap, NULL);
+}
+
+static void wait_out(const struct vs_hazard *h, uint32_t proc_id, struct vs_patience *patience)
+{
 	uint64_t seen = vs_load(&h->word);
 
 	for (unsigned i = 0; seen != 0 && vs_load(&h->word) == seen && !vs_patience_ends(patience); i++) {
-		if (i < 100)
-			vs_cpu_relax();
-		else if (i < 200)
-			sched_yield();
-		else if (i % 20 == 0 && !vs_process_alive(proc_id))
+		if (i >= 200 && i % 20 == 0 && !vs_process_alive(proc_id))
 			return;
-		else
-			nanosleep(&nap, NULL);
+		back_off(i);
 	}
 }
 
 static void quiesce(const struct vs_proc_shm *proc, uint32_t id, struct vs_patience *patience)
 {
-	uint32_t n = vs_load(&proc->hazards);
+	uint32_t n = vs_load(&proc->leaving) == VS_SHUT ? 0 : vs_load(&proc->hazards);
 
 	for (uint32_t i = 0; i < n && i < VS_HAZARDS; i++)
 		wait_out(&proc->hazard[i], id, patience);
@@ -348,6 +356,26 @@ void vs_quiesce(void)
 	vs_for_each_slot (VS_PROC, index, proc)
 		if (proc != vs_me)
 			quiesce(proc, vs_slot_id(VS_PROC, index), &patience);
+}
+
+/* Whoever comes in finds every place taken. */
+void vs_process_shut(void)
+{
+	struct vs_patience patience = { 0 };
+	unsigned tries = 0;
+
+	vs_store_full(&vs_me->leaving, VS_SERVES_NOBODY);
+	for (uint32_t i = 0; i < VS_HAZARDS; i++)
+		while (!vs_cas(&vs_me->hazard[i].word, 0, 1) && !vs_patience_ends(&patience))
+			back_off(tries++);
+	vs_store_full(&vs_me->leaving, VS_SHUT);
+}
+
+void vs_process_open(void)
+{
+	vs_store(&vs_me->leaving, VS_STAYS);
+	for (uint32_t i = 0; i < VS_HAZARDS; i++)
+		vs_store(&vs_me->hazard[i].word, 0);
 }
 
 void vs_process_wake(struct vs_proc_shm *proc)

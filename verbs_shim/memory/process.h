@@ -11,8 +11,9 @@ extern VS_HIDDEN uint32_t vs_me_id;
 /* Called by segment.c, control lock held: take a process slot and the lock that shows the process is alive. */
 int vs_process_join(void);
 
-/* Called by segment.c without the control lock: this process's objects die, then its slot is free. */
-void vs_process_leave(void);
+/* Called by segment.c without the control lock: this process's objects die, then its slot is free. In between, with the lock, that is
+ * called which parts this process's other threads from the segment; NULL: it has none. */
+void vs_process_leave(void (*part)(void));
 void vs_process_forget(void);
 
 /* What the layer that knows objects does with those of a process that is gone or leaving; both with the control lock held, both
@@ -64,6 +65,11 @@ static inline void vs_exit(struct vs_hazard *h)
 {
 	vs_store(&h->word, 0);
 }
+
+/* Called by segment.c, at exit: wait until no other thread of this process is inside the data path; whoever comes after that waits there
+ * until it is open again. The engine has ended. */
+void vs_process_shut(void);
+void vs_process_open(void);
 
 /* Return once every thread of every process that was inside the data path when this was called has left it or died. Call without
  * the control lock and outside the data path. */

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -431,7 +432,7 @@ int vs_segment_attach_existing(void)
 	return vs_seg ? 0 : attach(false);
 }
 
-void vs_segment_leave(void)
+static void leave(void (*part)(void))
 {
 	int lock_fd = -1;
 	bool last;
@@ -442,7 +443,7 @@ void vs_segment_leave(void)
 	vs_control_lock();
 	vs_process_reap_dead();
 	vs_control_unlock();
-	vs_process_leave();
+	vs_process_leave(part);
 	VS_POINT(segment_left);
 	vs_control_lock();
 	last = !vs_process_any();
@@ -455,11 +456,62 @@ void vs_segment_leave(void)
 		close(lock_fd);
 }
 
+/* ---- leaving under threads that still run ----
+ * They may be anywhere, with pointers to slots and queues whose pages are somebody else's once this process has left. None is inside the
+ * data path or has the control lock when memory of this process alone, with all slots and queues zero, takes the segment's place: all at
+ * once, so that it is for them as if everybody else had gone. The one that leaves goes on through a second mapping until it has left. */
+
+uint32_t vs_leaving;
+enum { LEAVING = 1, LEFT = 2 };
+static __thread bool leaver __attribute__((tls_model("initial-exec")));
+
+/* Control lock held; it is given back through the second mapping. Where there is no room for that, the threads keep the segment. */
+static void part(void)
+{
+	char *own = mmap(NULL, VS_SEGMENT_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *shared = mmap(NULL, VS_SEGMENT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, seg_fd, 0);
+	struct vs_proc_shm *me = (struct vs_proc_shm *)(void *)(own + ((char *)vs_me - (char *)vs_seg));
+
+	if (own != MAP_FAILED && shared != MAP_FAILED) {
+		memcpy(own, vs_seg, offsetof(struct vs_segment, control)); /* what the fabric is like */
+		memcpy(me->hazard, vs_me->hazard, sizeof(me->hazard)); /* all taken, still */
+		me->leaving = vs_me->leaving;
+		if (mremap(own, VS_SEGMENT_SIZE, VS_SEGMENT_SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, vs_seg) != MAP_FAILED) {
+			vs_seg = (struct vs_segment *)(void *)shared;
+			find_places();
+			return;
+		}
+	}
+	if (own != MAP_FAILED)
+		munmap(own, VS_SEGMENT_SIZE);
+	if (shared != MAP_FAILED)
+		munmap(shared, VS_SEGMENT_SIZE);
+}
+
+void vs_segment_leave(void)
+{
+	struct vs_segment *threads = vs_seg;
+
+	leaver = true;
+	vs_store_full(&vs_leaving, LEAVING);
+	vs_process_shut();
+	leave(part);
+	close(seg_fd);
+	seg_fd = -1;
+	if (vs_seg != threads) {
+		vs_seg = threads; /* the other mapping stays: somebody may just be looking there */
+		find_places();
+		vs_process_open();
+	}
+	vs_store(&vs_leaving, LEFT);
+	leaver = false;
+}
+
 void vs_segment_detach(void)
 {
 	if (!vs_seg)
 		return;
-	vs_segment_leave();
+	leave(NULL);
 	vs_process_forget();
 	unmap_segment();
 	close_dir();
@@ -470,6 +522,7 @@ void vs_segment_forget(void)
 	/* Stays mapped: objects the child inherited still point into it. */
 	vs_process_forget();
 	vs_seg = NULL;
+	vs_leaving = 0;
 	close(seg_fd);
 	seg_fd = -1;
 	give_up_spare();
@@ -588,15 +641,29 @@ static void free_half_made(void)
 				vs_slot_free((enum vs_table)t, index);
 }
 
-void vs_control_lock(void)
+static void lock_control(pthread_mutex_t *control)
 {
-	if (pthread_mutex_lock(&vs_seg->control) == EOWNERDEAD) {
+	if (pthread_mutex_lock(control) == EOWNERDEAD) {
 		rebuild_page_map();
 		free_half_made();
 		vs_add(&vs_seg->fabric_epoch, 1); /* it may have changed a path and not come to saying so */
 		vs_process_reap_dead();
-		pthread_mutex_consistent(&vs_seg->control);
+		pthread_mutex_consistent(control);
 	}
+}
+
+void vs_control_lock(void)
+{
+	pthread_mutex_t *control = &vs_seg->control;
+
+	lock_control(control);
+	if (!vs_load(&vs_leaving) || leaver)
+		return;
+	/* Not this one's any more. While somebody has it nobody parts with the segment, so it is given back to where it came from. */
+	pthread_mutex_unlock(control);
+	while (vs_load(&vs_leaving) != LEFT)
+		sched_yield();
+	lock_control(&vs_seg->control);
 }
 
 void vs_control_unlock(void)

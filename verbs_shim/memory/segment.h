@@ -31,8 +31,12 @@ int vs_segment_attach_existing(void);
 /* Leave: what this process still holds is destroyed as the kernel would at exit; the last one out removes every file. */
 void vs_segment_detach(void);
 
-/* The same at exit, but the memory stays mapped for threads that still run. */
+/* The same at exit, under threads that still run: they wait where they come into the data path or to the control lock, and then have a
+ * segment of their own where the shared one was, with nothing in it. */
 void vs_segment_leave(void);
+
+/* Is this process leaving like that, or has it left? */
+extern uint32_t vs_leaving;
 
 /* Forget the mapping in a forked child, which holds nothing of its parent's. */
 void vs_segment_forget(void);
