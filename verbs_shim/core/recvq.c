@@ -91,11 +91,10 @@ static int post_one(struct vs_recvq *q, const struct ibv_recv_wr *wr)
 	return 0;
 }
 
-int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, const uint32_t *state, uint32_t *seen)
+int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	int err = 0;
 
-	vs_lock(&q->lock);
 	for (; wr; wr = wr->next) {
 		err = post_one(q, wr);
 		if (err) {
@@ -103,9 +102,6 @@ int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr
 			break;
 		}
 	}
-	vs_light_fence();
-	*seen = vs_load(state);
-	vs_unlock(&q->lock);
 	return err;
 }
 

@@ -14,11 +14,10 @@ int vs_recvq_make(struct vs_recvq *q, struct vs_slot *slot, struct vs_rq *rq, ui
 /* Free the owner's side; the pages go with the slot. */
 void vs_recvq_free(struct vs_recvq *q);
 
-/* Post a chain. 0, or EINVAL (num_sge over max_sge) or ENOMEM (full) with *bad set to the first not posted. *seen is what *state was
- * afterwards. */
-int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, const uint32_t *state, uint32_t *seen);
+/* Post a chain. 0, or EINVAL (num_sge over max_sge) or ENOMEM (full) with *bad set to the first not posted. The queue's lock is held. */
+int vs_recvq_post(struct vs_recvq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
-/* After a change of that state: whoever posts without having seen it has posted, so what is in the queue now is all of theirs. */
+/* Whoever is just posting has posted, or sees what was changed before this if it looks after posting, under the lock. */
 void vs_recvq_let_finish(struct vs_recvq *q);
 
 /* The WQE is the owner's again. */

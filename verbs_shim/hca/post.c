@@ -112,16 +112,14 @@ static int enqueue(struct vs_qp *qp, const struct ibv_send_wr *wr)
 
 bool vs_post_run(struct vs_qp *qp)
 {
-	bool waited = qp->sq.deadline != 0;
-
-	if (qp->sq.deadline == 0)
+	if (qp->sq.deadline == 0) {
 		vs_requester_run(qp, 0);
-	else if (vs_requester_flushes(qp))
+		/* One that was reset while it waited is still in the list, where its old deadline counts. */
+		return qp->sq.exec != qp->sq.head && (!vs_load_relaxed(&qp->waiting) || qp->sq.deadline) && !vs_qp_lost(qp);
+	}
+	if (vs_requester_flushes(qp))
 		vs_requester_flush(qp);
-	if (qp->sq.exec == qp->sq.head || vs_qp_lost(qp))
-		return false;
-	/* One that was reset while it waited is still in the list, where its old deadline counts. */
-	return !vs_load_relaxed(&qp->waiting) || (!waited && qp->sq.deadline);
+	return qp->sq.exec != qp->sq.head && !vs_load_relaxed(&qp->waiting) && !vs_qp_lost(qp);
 }
 
 int vs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)

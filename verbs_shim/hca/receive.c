@@ -24,7 +24,11 @@ int vs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 		*bad_wr = wr;
 		return ibqp->qp_type == IBV_QPT_XRC_RECV ? EOPNOTSUPP : EINVAL;
 	}
-	err = vs_recvq_post(&qp->rq, wr, bad_wr, &qp->shm->state, &state);
+	vs_lock(&qp->rq.lock);
+	err = vs_recvq_post(&qp->rq, wr, bad_wr);
+	vs_light_fence();
+	state = vs_load(&qp->shm->state); /* whoever has put it into ERR since, and flushes, waits for the lock */
+	vs_unlock(&qp->rq.lock);
 	if (state == IBV_QPS_ERR)
 		vs_receive_flush(qp);
 	return err;
@@ -32,15 +36,17 @@ int vs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 
 int vs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-	struct vs_srq *s = vs_srq(srq);
+	struct vs_recvq *rq = &vs_srq(srq)->rq;
 	int err = vs_refused(VS_VERB_post_srq_recv);
-	uint32_t word;
 
 	if (err) {
 		*bad_wr = wr;
 		return err;
 	}
-	return vs_recvq_post(&s->rq, wr, bad_wr, &s->shm->s.word, &word);
+	vs_lock(&rq->lock);
+	err = vs_recvq_post(rq, wr, bad_wr);
+	vs_unlock(&rq->lock);
+	return err;
 }
 
 /* ---- as targets ---- */
