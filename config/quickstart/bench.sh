@@ -8,15 +8,24 @@ BENCH_TRANSPORTS="xrc openib vader tcp"
 
 bench_has() {
     case $1 in
-        openib | vader) ompi_info --parsable 2>/dev/null | grep -q "^mca:btl:$1:version" ;;
+        openib | vader | tcp) ompi_info --parsable 2>/dev/null | grep -q "^mca:btl:$1:version" ;;
         *) true ;;
+    esac
+}
+
+# What carries one-sided communication: osc/rdma does not work over tcp, where Open MPI 4.1 has osc/pt2pt and later ones nothing.
+bench_osc() {
+    case $1 in
+        tcp) ! ompi_info --parsable 2>/dev/null | grep -q "^mca:osc:pt2pt:version" || echo pt2pt ;;
+        *) echo rdma ;;
     esac
 }
 
 # bench_mpi TRANSPORT RANKS ARGS...: mpi_bench over one transport.
 # shellcheck disable=SC2034 # mpi uses MPI_PREFIX
 bench_mpi() {
-    local transport=$1 options=() MPI_PREFIX=()
+    local transport=$1 osc options=() MPI_PREFIX=()
+    osc=$(bench_osc "$transport")
     case $transport in
         openib)
             MPI_PREFIX=(env "LD_PRELOAD=$INSTALLED/lib/libverbs_shim.so")
@@ -24,7 +33,7 @@ bench_mpi() {
             ;;
         tcp) options=(--mca btl_tcp_if_include lo) ;;
     esac
-    mpi "$2" --mca pml ob1 --mca btl "$transport,self" --mca osc rdma --mca osc_rdma_btls "$transport" "${options[@]}" \
+    mpi "$2" --mca pml ob1 --mca btl "$transport,self" --mca osc "${osc:-rdma}" --mca osc_rdma_btls "$transport" "${options[@]}" \
         "${XRC_BUILD:-$BUILD/main}/test/perf/mpi_bench" "${@:3}"
 }
 
@@ -64,8 +73,7 @@ bench_round() {
             bench_sample "$transport" 2 messages "$1"
             bench_sample "$transport" 4 rate "$1"
             bench_sample "$transport" 8 rate "$1"
-            # Open MPI's osc/rdma does not work over tcp.
-            [ "$transport" = tcp ] || bench_sample "$transport" 2 onesided "$1"
+            [ -z "$(bench_osc "$transport")" ] || bench_sample "$transport" 2 onesided "$1"
         fi
     done
     bench_raw $((1000 / $1 > 10 ? 1000 / $1 : 10))

@@ -14,6 +14,8 @@ ORDER = ["xrc", "openib", "vader", "tcp", "ibv_xrc"]
 COLOURS = {"xrc": "#c0392b", "openib": "#2874a6", "vader": "#1e8449", "tcp": "#7d3c98", "ibv_xrc": "#7f8c8d"}
 NAMES = {"ibv_xrc": "ib_send_lat -c XRC"}
 
+NOTES = {"put": "tcp by osc/pt2pt, all others by osc/rdma", "fetch_add": "tcp by osc/pt2pt, all others by osc/rdma"}
+
 
 def read(path):
     samples, facts = {}, {}
@@ -52,6 +54,8 @@ def table(measure, by_transport):
     for size in sizes:
         cells = [f"{by_transport[t][size]['median']:20.4g}" if size in by_transport[t] else f"{'-':>20}" for t in names]
         print(f"  {size:>9}" + "".join(cells))
+    if measure in NOTES and "tcp" in by_transport:
+        print(f"  {'':>9}  {NOTES[measure]}")
 
 
 def ratio(result, measure, size, over):
@@ -148,7 +152,7 @@ def main(samples_path, json_path, svg_path):
         print(f"  {r['measure']:>13} {r['size']:>8} over {NAMES.get(r['over'], r['over']):<20}{r['ratio']:6.2f}")
     print_facts(facts)
     with open(json_path, "w", encoding="ascii") as out:
-        json.dump({"units": UNITS, "figures": result, "ratios": found, **facts}, out, indent=1)
+        json.dump({"units": UNITS, "figures": result, "ratios": found, "notes": NOTES, **facts}, out, indent=1)
         out.write("\n")
     with open(svg_path, "w", encoding="ascii") as out:
         out.write(picture(result))
