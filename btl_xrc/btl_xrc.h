@@ -99,6 +99,7 @@ struct xrc_params {
     int max_lmc;
     int ignore_locality;
     int warn_default_gid_prefix;
+    int warn_nonexistent_if;
     int free_list_num;
     int free_list_max;
     int free_list_inc;
@@ -361,6 +362,9 @@ bool xrc_params_ends_alone(void);
 /** Say which parameters of ours are set in the environment that do not exist, once, and what may have been meant. */
 void xrc_params_warn_unknown(void);
 bool xrc_params_port_wanted(const char *device, int port);
+
+/** Say which entries of if_include or if_exclude name no device and no port of these. */
+void xrc_names_check(struct ibv_device **list, unsigned n);
 
 int xrc_modex_publish(void);
 int xrc_modex_fetch(const opal_proc_t *proc, struct xrc_modex *modex);

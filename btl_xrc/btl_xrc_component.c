@@ -208,6 +208,7 @@ static int add_devices(void)
         return 0;
     }
     unsigned n = (unsigned) num < MOST_DEVICES ? (unsigned) num : MOST_DEVICES;
+    xrc_names_check(list, n);
     choose_devices(list, n, use);
     for (unsigned i = 0; i < n && mca_btl_xrc_component.nmodules < most_modules(); ++i) {
         if (use[i]) {

@@ -62,6 +62,15 @@ static const struct {
     {"include and exclude",
      "btl_xrc_if_include (%s) and btl_xrc_if_exclude (%s) are both set. Only\n"
      "one of them may be."},
+    {"no such port",
+     "The parameter btl_xrc_%s names what host %s does not have:\n"
+     "\n"
+     "%s\n"
+     "\n"
+     "Devices and ports there are: %s\n"
+     "\n"
+     "%s\n"
+     "btl_xrc_warn_nonexistent_if=0 leaves this message out."},
     {"one prefix",
      "Two ports of host %s are on different InfiniBand fabrics that have the\n"
      "same subnet prefix, so the xrc BTL cannot tell who reaches whom:\n"

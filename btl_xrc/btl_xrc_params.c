@@ -43,6 +43,8 @@ static const struct int_param int_params[] = {
     {"warn_default_gid_prefix", "1: say so when two ports have one subnet prefix although they are on different "
                                 "fabrics",
      &PARAMS.warn_default_gid_prefix, {0, 1, 1, ""}, OPAL_INFO_LVL_4},
+    {"warn_nonexistent_if", "1: say so when if_include or if_exclude name what a host does not have",
+     &PARAMS.warn_nonexistent_if, {0, 1, 1, ""}, OPAL_INFO_LVL_4},
     {"free_list_num", "Send buffers of each size made at the start, as far as they fit into 512 KiB",
      &PARAMS.free_list_num, {1, 1 << 20, XRC_RECVQ_SENDS, "buffers"}, OPAL_INFO_LVL_5},
     {"free_list_max", "Send buffers of each size at most (-1: no limit)",
