@@ -182,6 +182,7 @@ struct xrc_reach {
     int64_t peers;     /* in those */
     int64_t own_peers; /* in our own */
     int64_t inis;
+    struct xrc_moved moved[XRC_MAX_SIDES]; /* where those INIs are now that have migrated; btl_xrc_apm's */
 };
 
 struct mca_btl_xrc_component_t {

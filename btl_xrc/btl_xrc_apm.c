@@ -366,6 +366,30 @@ void xrc_apm_told(const mca_btl_xrc_module_t *module, const struct xrc_msg *msg)
     pthread_mutex_unlock(&lock);
 }
 
+/* The count of INIs that have moved to @a side; there are no more ends than places. */
+static struct xrc_moved *moved_to(struct xrc_moved *moved, const struct xrc_side *side)
+{
+    unsigned i = 0;
+    while (i + 1 < XRC_MAX_SIDES && 0 != moved[i].port && (moved[i].port != side->port || moved[i].lid != side->lid)) {
+        ++i;
+    }
+    moved[i].port = side->port;
+    moved[i].lid = side->lid;
+    return &moved[i];
+}
+
+/* For the report, which is made when the service thread has ended. Path 0 begins at the rail's own end. */
+static void note_move(struct xrc_apm *apm, unsigned before)
+{
+    struct xrc_moved *moved = apm->module->reach.moved;
+    if (0 != before) {
+        --moved_to(moved, &apm->path[before].local)->inis;
+    }
+    if (0 != apm->primary) {
+        ++moved_to(moved, &apm->path[apm->primary].local)->inis;
+    }
+}
+
 bool xrc_apm_migrated(const struct ibv_qp *qp)
 {
     pthread_mutex_lock(&lock);
@@ -376,6 +400,7 @@ bool xrc_apm_migrated(const struct ibv_qp *qp)
     if (NULL != apm) {
         unsigned before = apm->primary;
         find_primary(apm);
+        note_move(apm, before);
         xrc_count(&mca_btl_xrc_component.counters.migrations, 1);
         XRC_VERBOSE(5, "INI 0x%06x has moved from port %u LID %u to port %u LID %u", apm->ini_qpn,
                     apm->path[before].local.port, apm->path[before].remote.lid, apm->path[apm->primary].local.port,

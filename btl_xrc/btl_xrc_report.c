@@ -30,14 +30,15 @@ void xrc_report_begin(void)
     free(path);
 }
 
-static uint64_t recv_formula(void)
+static void predict(struct xrc_tally_row *row)
 {
     const struct xrc_recvq *q = &mca_btl_xrc_component.recvq;
-    uint64_t bytes = 0;
+    uint64_t rails = mca_btl_xrc_component.nmodules;
     for (unsigned i = 0; i < q->nclasses; ++i) {
-        bytes += (uint64_t) q->c[i].num * (q->c[i].size + sizeof(struct xrc_hdr));
+        uint64_t buffer = q->c[i].size + sizeof(struct xrc_hdr);
+        row->recv_formula += q->c[i].num * buffer * rails;
+        row->recv_start += q->c[i].init * buffer * rails;
     }
-    return bytes * mca_btl_xrc_component.nmodules;
 }
 
 static void fill_rail(struct xrc_tally_rail *rail, const mca_btl_xrc_module_t *module)
@@ -50,12 +51,13 @@ static void fill_rail(struct xrc_tally_rail *rail, const mca_btl_xrc_module_t *m
     rail->peers = (uint32_t) xrc_counted(&r->peers);
     rail->own_peers = (uint32_t) xrc_counted(&r->own_peers);
     rail->inis = (uint32_t) xrc_counted(&r->inis);
+    memcpy(rail->moved, r->moved, sizeof(rail->moved));
 }
 
 static void fill(struct xrc_tally_row *row)
 {
     row->rank = OPAL_PROC_MY_NAME.vpid;
-    row->recv_formula = recv_formula();
+    predict(row);
     row->nrails = mca_btl_xrc_component.nmodules;
     for (unsigned i = 0; i < row->nrails; ++i) {
         fill_rail(&row->rail[i], mca_btl_xrc_component.modules[i]);

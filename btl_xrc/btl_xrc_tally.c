@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ROW_MAGIC 0x31594c4c41545258ull
+#define ROW_MAGIC 0x32594c4c41545258ull
 
 /* clang-format off */
 const struct xrc_stat_info xrc_stat_info[XRC_STATS] = {
@@ -181,6 +181,17 @@ static struct xrc_tally_sum_rail *rail_of(struct xrc_tally *sum, const struct xr
     return fresh;
 }
 
+/* Ranks of a host see a rail's other ends alike: what finds no room comes from a row that makes no sense. */
+static void add_moved(struct xrc_moved *sum, const struct xrc_moved *moved)
+{
+    for (unsigned i = 0; i < XRC_MAX_SIDES && 0 != moved->inis; ++i) {
+        if (sum[i].inis == 0 || (sum[i].port == moved->port && sum[i].lid == moved->lid)) {
+            sum[i] = (struct xrc_moved){moved->port, moved->lid, sum[i].inis + moved->inis};
+            return;
+        }
+    }
+}
+
 static void keep_most(uint32_t *most, uint32_t value)
 {
     *most = value > *most ? value : *most;
@@ -199,6 +210,9 @@ static void add_rail(struct xrc_tally *sum, const struct xrc_tally_rail *written
     all->pairs += rail.peers + rail.own_peers;
     all->wanted += rail.domains + (rail.own_peers > 0);
     all->at.inis += rail.inis;
+    for (unsigned i = 0; i < XRC_MAX_SIDES; ++i) {
+        add_moved(all->at.moved, &rail.moved[i]);
+    }
     keep_most(&all->at.domains, rail.domains);
     keep_most(&all->at.peers, rail.peers);
     keep_most(&all->at.own_peers, rail.own_peers);
@@ -217,6 +231,7 @@ void xrc_tally_add(struct xrc_tally *sum, const struct xrc_tally_row *row)
         sum->stat[i] = merged(xrc_stat_info[i].kind, sum->stat[i], row->stat[i], sum->ended == 0);
     }
     sum->recv_formula += row->recv_formula;
+    sum->recv_start += row->recv_start;
     for (unsigned i = 0; i < row->nrails; ++i) {
         add_rail(sum, &row->rail[i]);
     }
@@ -250,6 +265,7 @@ static void say_memory(FILE *out, const struct xrc_tally *sum)
             "    receive buffers%10" PRIu64 " %10" PRIu64
             "   receive_queues: (size + 16) * num at most, each rank and rail\n",
             sum->recv_formula >> 10, sum->stat[XRC_STAT_RECV_BYTES] >> 10);
+    fprintf(out, "      at the start %10" PRIu64 "          -   with init of num\n", sum->recv_start >> 10);
     fprintf(out, "    wire-up                 - %10" PRIu64 "\n", sum->stat[XRC_STAT_WIREUP_BYTES] >> 10);
     fprintf(out, "    all else                - %10" PRIu64 "   send buffers, the application's: the most a rank had\n",
             sum->stat[XRC_STAT_CACHE_MOST] >> 10);
@@ -264,6 +280,10 @@ static void say_rails(FILE *out, const struct xrc_tally *sum)
         snprintf(name, sizeof name, "%.24s port %u LID %u", r->at.device, r->at.port, r->at.lid);
         fprintf(out, "    %-32s %4u %15u %12u %12u %6u\n", name, r->ranks, r->at.domains, r->at.peers, r->at.own_peers,
                 r->at.inis);
+        for (unsigned k = 0; k < XRC_MAX_SIDES && r->at.moved[k].inis > 0; ++k) {
+            snprintf(name, sizeof name, "now at port %u LID %u", r->at.moved[k].port, r->at.moved[k].lid);
+            fprintf(out, "      %-72s %6u\n", name, r->at.moved[k].inis);
+        }
     }
 }
 

@@ -81,6 +81,7 @@ struct xrc_tally_rail {
     uint32_t peers;     /**< ranks in those */
     uint32_t own_peers; /**< ranks in our own, but for ourselves */
     uint32_t inis;
+    struct xrc_moved moved[XRC_MAX_SIDES]; /**< of these INIs, those that have migrated, by where they are now */
 };
 
 /** One rank's numbers, as they lie in the file. */
@@ -91,6 +92,7 @@ struct xrc_tally_row {
     uint32_t nrails;
     uint32_t pad;
     uint64_t recv_formula; /**< bytes of receive buffers that receive_queues allows */
+    uint64_t recv_start;   /**< of these, what queues start with */
     uint64_t stat[XRC_STATS];
     struct xrc_tally_rail rail[XRC_MAX_MODULES];
 };
@@ -110,6 +112,7 @@ struct xrc_tally {
     unsigned ended;
     unsigned nrails;
     uint64_t recv_formula;
+    uint64_t recv_start;
     uint64_t stat[XRC_STATS];
     struct xrc_tally_sum_rail rail[2 * XRC_MAX_MODULES];
 };

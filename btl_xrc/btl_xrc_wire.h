@@ -56,6 +56,13 @@ struct xrc_side {
     struct xrc_ud_addr ud;
 };
 
+/** One of our ends, and how many INIs that began at another one use it now. All 0: none. */
+struct xrc_moved {
+    uint32_t port;
+    uint32_t lid;
+    uint32_t inis;
+};
+
 /** A process that wire-up messages can be sent to. */
 struct xrc_contact {
     struct xrc_name name;

@@ -248,7 +248,8 @@ xrc_tally_row one_of_2x2(uint64_t made, uint64_t opened)
     row.stat[XRC_STAT_CACHE_MOST] = 1024 * made;
     row.stat[XRC_STAT_SRQ_LOW] = 50 + made;
     row.stat[XRC_STAT_RNR] = 10 + made;
-    row.recv_formula = 1024;
+    row.recv_formula = 4096;
+    row.recv_start = 1024;
     row.nrails = 1;
     strcpy(row.rail[0].device, "mlx5_0");
     row.rail[0].port = 1;
@@ -257,6 +258,7 @@ xrc_tally_row one_of_2x2(uint64_t made, uint64_t opened)
     row.rail[0].peers = 2;
     row.rail[0].own_peers = 1;
     row.rail[0].inis = 2;
+    row.rail[0].moved[2] = {2, 12, 1};
     return row;
 }
 
@@ -287,7 +289,9 @@ TEST_F(Tally, TheReport)
     EXPECT_EQ(0u, text.find("btl xrc: report of host node7, 2 ranks\n")) << text;
     for (const char *line : {"    INI                     4          4 ", "    TGT                     4          4 ",
                              "    second handles          4          4 ", "    RC instead              6          - ",
-                             "    receive buffers         2          4 ", "    mlx5_0 port 1 LID 9  "}) {
+                             "    receive buffers         8          4 ", "      at the start          2          - ",
+                             "    mlx5_0 port 1 LID 9                 2               1            2            1      4\n"
+                             "      now at port 2 LID 12                                                          2\n"}) {
         EXPECT_NE(std::string::npos, text.find(line)) << line << "\n" << text;
     }
     sum.joined = 3;
