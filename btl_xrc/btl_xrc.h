@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The component and its modules. One module is one active port of an XRC-capable HCA.
+ * The component and its modules. One module is one active port of an XRC-capable HCA, or, with max_lmc, one LID of it.
  *
  * Threads: MPI threads (one, or many under MPI_THREAD_MULTIPLE) own everything here but what is marked "service": that
  * belongs to the one service thread, which does wire-up and events. The two exchange work through lock-free stacks
- * (struct xrc_stack); the one lock they share is a node's until that node is connected (see xrc_node_lock()).
+ * (struct xrc_stack); the locks they share are a node's until that node is connected (see xrc_node_lock()) and that of
+ * path migration, which is not taken for a message.
  */
 #ifndef BTL_XRC_H
 #define BTL_XRC_H
@@ -124,7 +125,7 @@ struct xrc_params {
 
 /*
  * What happened, for reports and performance variables, which read it at any time. Nothing else depends on it, so all of
- * it is relaxed. xrc_count() is for what happens rarely and in any thread; the last four are the MPI threads' alone and
+ * it is relaxed. xrc_count() is for what happens rarely and in any thread; those of an opal_atomic type are the MPI threads' alone and
  * cost no more than an addition where there is only one of them.
  */
 struct xrc_counters {
@@ -192,7 +193,6 @@ struct mca_btl_xrc_component_t {
     struct mca_btl_xrc_module_t **modules;
     unsigned nmodules;
     unsigned finalized;
-    int output;
     bool usable;          /* the version guard and the parameters were happy */
     bool speak;           /* somebody wants to hear why we cannot be used */
     bool said;            /* and has been told something */
@@ -473,7 +473,18 @@ mca_btl_base_registration_handle_t *mca_btl_xrc_register_mem(mca_btl_base_module
 int mca_btl_xrc_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle);
 
 /** For whoever wants to know more: level 1 says little, 10 a line for each connection, 30 each wire-up message. */
-#define XRC_VERBOSE(level, ...) opal_output_verbose((level), mca_btl_xrc_component.output, __VA_ARGS__)
+#define XRC_VERBOSE(level, ...)                                                                                        \
+    do {                                                                                                               \
+        if ((level) <= mca_btl_xrc_component.params.verbose) {                                                         \
+            xrc_say(__VA_ARGS__);                                                                                      \
+        }                                                                                                              \
+    } while (0)
+
+/**
+ * A line of its own on stderr, as opal_output() has them. That one formats into memory which all threads share, and locks only
+ * where it knows of several: it does not know of the service thread.
+ */
+void xrc_say(const char *format, ...) __opal_attribute_format__(__printf__, 1, 2);
 
 END_C_DECLS
 #endif

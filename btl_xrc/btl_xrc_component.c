@@ -29,7 +29,6 @@ mca_btl_xrc_component_t mca_btl_xrc_component = {
         .btl_init = component_init,
         .btl_progress = mca_btl_xrc_component_progress,
     },
-    .output = -1,
 };
 
 /* clang-format on */
@@ -76,8 +75,6 @@ static int component_register(void)
 
 static int component_open(void)
 {
-    mca_btl_xrc_component.output = opal_output_open(NULL);
-    opal_output_set_verbosity(mca_btl_xrc_component.output, mca_btl_xrc_component.params.verbose);
     mca_btl_xrc_component.speak = xrc_params_named();
     mca_btl_xrc_component.said = false;
     mca_btl_xrc_component.finalized = 0;
@@ -89,10 +86,6 @@ static int component_close(void)
 {
     free(mca_btl_xrc_component.modules);
     mca_btl_xrc_component.modules = NULL;
-    if (mca_btl_xrc_component.output >= 0) {
-        opal_output_close(mca_btl_xrc_component.output);
-        mca_btl_xrc_component.output = -1;
-    }
     return OPAL_SUCCESS;
 }
 

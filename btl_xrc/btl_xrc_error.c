@@ -17,6 +17,22 @@
 
 #define HELP_FILE "help-mpi-btl-xrc.txt"
 
+void xrc_say(const char *format, ...)
+{
+    char line[1024];
+    size_t most = sizeof(line) - 1; /* and the end of the line */
+    va_list args;
+    int n = snprintf(line, most, "[%s:%05d] ", opal_process_info.nodename, (int) getpid());
+    size_t length = n < 0 ? 0 : (size_t) n < most ? (size_t) n : most - 1;
+    va_start(args, format);
+    n = vsnprintf(line + length, most - length, format, args);
+    va_end(args);
+    length += n < 0 ? 0 : (size_t) n < most - length ? (size_t) n : most - length - 1;
+    line[length++] = '\n';
+    ssize_t rc = write(STDERR_FILENO, line, length);
+    (void) rc; /* nobody else to tell */
+}
+
 static char *render_own(const char *topic, va_list args)
 {
     char *text = NULL;
