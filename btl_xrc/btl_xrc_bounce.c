@@ -3,7 +3,7 @@
 
 #include <endian.h>
 
-#include "btl_xrc_endpoint.h"
+#include "btl_xrc_node.h"
 
 #define MOST_PIECES 4u /* of one operation on the way */
 
@@ -19,7 +19,7 @@ struct xrc_area {
 struct xrc_bounce {
     struct xrc_bounce *next;
     uint32_t number;
-    struct mca_btl_base_endpoint_t *endpoint;
+    struct mca_btl_base_endpoint_t *endpoint; /* NULL: Open MPI has removed it */
     struct xrc_rdma rdma;
     struct xrc_rdma_op op;
     size_t started;
@@ -259,8 +259,10 @@ static size_t start_piece(mca_btl_xrc_module_t *module, struct xrc_bounce *bounc
 static void take_back(mca_btl_xrc_module_t *module, struct xrc_bounce *bounce, size_t size, int rc)
 {
     OPAL_THREAD_LOCK(&module->bounces.lock);
-    bounce->started -= size;
-    --bounce->on_the_way;
+    if (bounce->on_the_way > 0) { /* else it has been given up meanwhile */
+        bounce->started -= size;
+        --bounce->on_the_way;
+    }
     if (OPAL_ERR_OUT_OF_RESOURCE != rc) {
         bounce->status = rc;
     }
@@ -412,6 +414,57 @@ bool xrc_bounce_received(mca_btl_xrc_module_t *module, const struct xrc_hdr *hdr
     landed.length = land(&module->bounces, &msg, (const char *) (hdr + 1) + sizeof(msg), size) ? size : 0;
     answer(module, &landed);
     return true;
+}
+
+/* ---- peers that are lost ---- */
+
+static bool meant(const struct mca_btl_base_endpoint_t *endpoint, const struct xrc_node *node,
+                  const struct mca_btl_base_endpoint_t *peer)
+{
+    return NULL != endpoint && (NULL != node ? endpoint->node == node : endpoint == peer);
+}
+
+/* Puts into areas end with answers, which do not come any more; all else ends with completions, which do. */
+static void give_up(struct xrc_bounce *bounce, bool removed)
+{
+    bounce->status = OPAL_ERR_UNREACH;
+    if (0 != bounce->op.area) {
+        bounce->on_the_way = 0;
+    }
+    if (removed) {
+        bounce->endpoint = NULL;
+    }
+}
+
+/* Operations are only marked: it is progress that takes them off the list and calls back. */
+void xrc_bounces_end(mca_btl_xrc_module_t *module, const struct xrc_node *node,
+                     const struct mca_btl_base_endpoint_t *peer)
+{
+    struct xrc_bounces *all = &module->bounces;
+    struct xrc_landed *dropped = NULL;
+    OPAL_THREAD_LOCK(&all->lock);
+    for (struct xrc_bounce *bounce = all->first; NULL != bounce; bounce = bounce->next) {
+        if (meant(bounce->endpoint, node, peer)) {
+            give_up(bounce, NULL == node);
+        }
+    }
+    for (struct xrc_landed **link = &all->landed; NULL != *link;) {
+        struct xrc_landed *landed = *link;
+        if (meant(landed->to, node, peer)) {
+            *link = landed->next;
+            landed->next = dropped;
+            dropped = landed;
+        } else {
+            link = &landed->next;
+        }
+    }
+    OPAL_THREAD_UNLOCK(&all->lock);
+    while (NULL != dropped) {
+        struct xrc_landed *next = dropped->next;
+        free(dropped);
+        OPAL_THREAD_ADD_FETCH32(&all->work, -1);
+        dropped = next;
+    }
 }
 
 /* ---- progress ---- */

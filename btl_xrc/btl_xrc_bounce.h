@@ -33,6 +33,10 @@ int xrc_bounce_start(mca_btl_xrc_module_t *module, struct mca_btl_base_endpoint_
 /** Go on with what is not finished; called while module->bounces.work is not 0. */
 void xrc_bounce_progress(mca_btl_xrc_module_t *module);
 
+/** Nobody at @a node (NULL: at @a peer) can be reached any more: what waits for an answer ends, answers are not sent. */
+void xrc_bounces_end(mca_btl_xrc_module_t *module, const struct xrc_node *node,
+                     const struct mca_btl_base_endpoint_t *peer);
+
 /** A message with XRC_TAG_BOUNCE came. False when it makes no sense. */
 bool xrc_bounce_received(mca_btl_xrc_module_t *module, const struct xrc_hdr *hdr, uint32_t length);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "btl_xrc_endpoint.h"
 
+#include "btl_xrc_bounce.h"
 #include "btl_xrc_error.h"
 #include "btl_xrc_node.h"
 #include "btl_xrc_rails.h"
@@ -207,6 +208,7 @@ void xrc_endpoint_remove(struct mca_btl_base_endpoint_t *endpoint)
         frag = next;
     }
 
+    xrc_bounces_end(module, NULL, endpoint);
     both = xrc_node_lock(node);
     endpoint->leaving = true;
     bool idle = 0 == endpoint->in_flight;

@@ -5,6 +5,7 @@
 
 #include "btl_xrc_apm.h"
 #include "btl_xrc_board.h"
+#include "btl_xrc_bounce.h"
 #include "btl_xrc_conn.h"
 #include "btl_xrc_error.h"
 #include "btl_xrc_gone.h"
@@ -622,6 +623,7 @@ void xrc_node_fail(struct xrc_node *node, const char *why)
         xrc_frag_finish(frag, OPAL_ERR_UNREACH);
         frag = next;
     }
+    xrc_bounces_end(node->module, node, NULL);
 }
 
 void xrc_node_close(struct xrc_node *node)
