@@ -18,6 +18,9 @@
 static struct xrc_conn *active;
 static uint64_t next_look_ms;
 
+/* Service: farewells that no room was found for yet. */
+static struct xrc_link *farewells;
+
 /* ---- MPI side ---- */
 
 static struct ibv_qp *create_ini(mca_btl_xrc_module_t *module, uint32_t depth, uint32_t max_inline,
@@ -302,12 +305,44 @@ static void hand_back(struct xrc_conn *conn)
     xrc_stack_push(&conn->module->results, &conn->result.link);
 }
 
-static void send_farewell(mca_btl_xrc_module_t *module, const struct xrc_contact *to, const struct xrc_port_addr *where,
-                          struct xrc_msg msg)
+static void send_farewell(const struct xrc_farewell *farewell)
 {
-    msg.type = XRC_MSG_DISCONNECT;
-    msg.module = module->index;
-    xrc_ud_send(module, to, where, &msg);
+    struct xrc_msg msg = {.type = XRC_MSG_DISCONNECT,
+                          .module = farewell->module->index,
+                          .domain = farewell->domain,
+                          .generation = farewell->generation,
+                          .ini_qpn = farewell->ini_qpn};
+    xrc_ud_send(farewell->module, &farewell->contact, &farewell->remote, &msg);
+}
+
+bool xrc_conn_service_say_farewells(bool at_once)
+{
+    for (struct xrc_link **link = &farewells; NULL != *link;) {
+        struct xrc_farewell *farewell = XRC_CONTAINER(*link, struct xrc_farewell, link);
+        if (at_once || xrc_ud_has_room(farewell->module->ud)) {
+            *link = farewell->link.next;
+            send_farewell(farewell);
+            free(farewell);
+        } else {
+            link = &farewell->link.next;
+        }
+    }
+    return NULL != farewells;
+}
+
+/* To whom we have asked last, of an INI that nobody else knows of yet. */
+static void part(const struct xrc_conn *conn)
+{
+    struct xrc_farewell *farewell = (struct xrc_farewell *) calloc(1, sizeof(*farewell));
+    if (NULL != farewell) {
+        *farewell = (struct xrc_farewell){.module = conn->module,
+                                          .contact = conn->contact[conn->current],
+                                          .domain = conn->domain,
+                                          .remote = conn->remote,
+                                          .generation = conn->generation,
+                                          .ini_qpn = conn->ini->qp_num};
+        xrc_conn_service_farewell(farewell);
+    }
 }
 
 /* Do what follows from @a event. Once handed back, @a conn may be gone already. */
@@ -347,9 +382,7 @@ static void step(struct xrc_conn *conn, enum xrc_ini_event event)
         break;
     case XRC_INI_DO_ABANDON:
     case XRC_INI_DO_DISCONNECT:
-        send_farewell(
-            conn->module, &conn->contact[conn->current], &conn->remote,
-            (struct xrc_msg){.domain = conn->domain, .generation = conn->generation, .ini_qpn = conn->ini->qp_num});
+        part(conn);
         hand_back(conn);
         break;
     case XRC_INI_DO_REPORT: hand_back(conn); break;
@@ -372,10 +405,9 @@ void xrc_conn_service_begin(struct xrc_conn *conn)
 
 void xrc_conn_service_farewell(struct xrc_farewell *farewell)
 {
-    send_farewell(
-        farewell->module, &farewell->contact, &farewell->remote,
-        (struct xrc_msg){.domain = farewell->domain, .generation = farewell->generation, .ini_qpn = farewell->ini_qpn});
-    free(farewell);
+    farewell->link.next = farewells;
+    farewells = &farewell->link;
+    xrc_conn_service_say_farewells(false);
 }
 
 static struct xrc_conn *find(const mca_btl_xrc_module_t *module, const struct xrc_msg *msg)

@@ -76,7 +76,13 @@ struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, 
 /* ---- service thread ---- */
 
 void xrc_conn_service_begin(struct xrc_conn *conn);
+
+/** Say this farewell, now or when there is room for it: nobody repeats it. */
 void xrc_conn_service_farewell(struct xrc_farewell *farewell);
+
+/** Say those that there is room for now, or all @a at_once, whether they go out or not. True: some are left. */
+bool xrc_conn_service_say_farewells(bool at_once);
+
 void xrc_conn_service_message(mca_btl_xrc_module_t *module, const struct xrc_msg *msg);
 
 /** GONE has come: is it about an INI that is being connected? */

@@ -310,16 +310,19 @@ static void leave(void)
         sleep_and_handle(10);
     }
     until = xrc_service_now_ms() + LAST_WORD_MS;
-    while ((each_home(release) || sends_left()) && xrc_service_now_ms() < until) {
+    while ((each_home(release) || xrc_conn_service_say_farewells(false) || sends_left())
+           && xrc_service_now_ms() < until) {
         sleep_and_handle(10);
     }
     each_home(release_at_once);
+    xrc_conn_service_say_farewells(true);
 }
 
 static void *run(void *arg)
 {
     while (!__atomic_load_n(&service.stop, __ATOMIC_ACQUIRE)) {
         take_commands();
+        xrc_conn_service_say_farewells(false);
         sleep_and_handle(tick());
     }
     take_commands();
