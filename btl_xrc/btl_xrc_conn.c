@@ -88,8 +88,9 @@ static uint32_t all_windows(void)
 static int make_ini_of(struct xrc_node *node)
 {
     mca_btl_xrc_module_t *module = node->module;
-    uint32_t wanted = all_windows(), depth = wanted, max_inline = module->max_inline;
-    struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &max_inline, false);
+    bool first = 0 == node->max_inline; /* else puts that wait may count on what the last one had */
+    uint32_t wanted = all_windows(), depth = wanted, max_inline = first ? module->max_inline : node->max_inline;
+    struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &max_inline, first);
     if (NULL == ini) {
         xrc_error_verb(module->device, "ibv_create_qp(XRC_SEND)", errno);
         return OPAL_ERR_OUT_OF_RESOURCE;

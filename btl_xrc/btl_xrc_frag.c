@@ -155,10 +155,16 @@ static opal_atomic_int64_t *aim(struct ibv_send_wr *wr, const struct xrc_rdma_op
     return &c->atomics;
 }
 
+/* A put of memory for which there is no handle, to a node whose INI has got less inline than others, or is not there yet. */
+static bool too_long_for_inline(const struct xrc_node *node, const struct xrc_rdma *rdma, const struct xrc_rdma_op *op)
+{
+    return NULL == rdma->local_handle && IBV_WR_RDMA_WRITE == op->opcode && op->size > node->max_inline;
+}
+
 int xrc_frag_rdma(mca_btl_xrc_module_t *module, struct mca_btl_base_endpoint_t *endpoint, const struct xrc_rdma *rdma,
                   const struct xrc_rdma_op *op)
 {
-    if (xrc_bounce_needed(rdma, op)) {
+    if (xrc_bounce_needed(rdma, op) || too_long_for_inline(endpoint->node, rdma, op)) {
         return xrc_bounce_start(module, endpoint, rdma, op);
     }
     struct xrc_frag *frag = (struct xrc_frag *) opal_free_list_get(&module->rdma_frags);

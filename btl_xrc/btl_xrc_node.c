@@ -527,6 +527,7 @@ struct xrc_node *xrc_node_get(mca_btl_xrc_module_t *module, const struct xrc_mod
     if (NULL != node) {
         node->domain = remote->domain;
         node->addr = remote->addr;
+        node->max_inline = 0;
         node->serial = XRC_WR_SERIAL(++module->serial);
         node->fault_said = node->farewell_due = node->parting = false;
         memset(&node->answerer, 0, sizeof(node->answerer));

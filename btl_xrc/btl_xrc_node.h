@@ -18,12 +18,12 @@ struct xrc_node {
     struct ibv_qp *ini;
     uint64_t serial;          /* no other node, nor this one in another life, has it; for wr_id */
     enum xrc_ini_state state; /* READY is set by the service thread, all else by MPI threads */
-    uint32_t max_inline;
-    uint32_t in_flight;    /* signalled work requests */
-    uint32_t unsignalled;  /* since the last signalled one, all of lane 0 */
-    uint32_t signal_every; /* so many at most */
-    uint32_t waiting;      /* peers on the ring */
-    int32_t borrowed;      /* room in send_cq for what the service thread posts */
+    uint32_t max_inline;      /* of its INI, as long as it has one or will have another; 0: not known yet */
+    uint32_t in_flight;       /* signalled work requests */
+    uint32_t unsignalled;     /* since the last signalled one, all of lane 0 */
+    uint32_t signal_every;    /* so many at most */
+    uint32_t waiting;         /* peers on the ring */
+    int32_t borrowed;         /* room in send_cq for what the service thread posts */
     int32_t credit[XRC_LANES];
     struct mca_btl_base_endpoint_t *ring_head; /* peers with something to send, in turn */
     struct mca_btl_base_endpoint_t *ring_tail;

@@ -4,7 +4,7 @@
  * with an error. Rank 1 owns the memory; the HCA must refuse to register it.
  *
  * usage: mpi_areas FILE
- * FILE: made by rank 0 at the end; rank 1 calls nothing of MPI before.
+ * FILE: made by rank 0 at the end; rank 1 calls nothing of MPI before. FILE.ready: made by rank 1 when it begins to wait for that.
  * Exit status: 0 all right, 1 not so, 2 wrong use, 3 stuck, 77 without Open MPI's inner headers.
  */
 #include <mpi.h>
@@ -32,7 +32,7 @@
 #    include <time.h>
 #    include <unistd.h>
 
-enum { STUCK_AFTER = 30, BYTES = 1 << 20, HANDLE = 16, MOST = 64 };
+enum { STUCK_AFTER = 60, BYTES = 1 << 20, HANDLE = 16, MOST = 64 };
 
 static int ended, status;
 
@@ -71,15 +71,26 @@ static void put_ended(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t
     status = how;
 }
 
+static void make_file(const char *name)
+{
+    int fd = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0)
+        fail(name);
+    close(fd);
+}
+
 static void put_and_lose(const char *file)
 {
     mca_btl_base_module_t *btl = xrc_module();
     struct mca_btl_base_endpoint_t *endpoint = NULL;
     ompi_proc_t *peer = ompi_comm_peer_lookup(MPI_COMM_WORLD, 1);
     uint64_t remote[1 + HANDLE / 8];
-    char *data = calloc(1, BYTES);
+    char *data = calloc(1, BYTES), ready[4096];
+    snprintf(ready, sizeof ready, "%s.ready", file);
     MPI_Recv(remote, sizeof remote, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Send(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD); /* only who has been sent to is in the PML's lists */
+    while (0 != access(ready, F_OK))
+        opal_progress();
     btl->btl_add_procs(btl, 1, (opal_proc_t *[]){&peer->super}, &endpoint, NULL);
     mca_btl_base_registration_handle_t *mine = btl->btl_register_mem(btl, endpoint, data, BYTES, 0);
     if (NULL == endpoint || NULL == mine)
@@ -101,7 +112,7 @@ static void put_and_lose(const char *file)
         fail("ended as if it had arrived");
     if (OMPI_SUCCESS != MCA_PML_CALL(add_procs(&peer, 1)))
         fail("add_procs");
-    close(open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    make_file(file);
     free(data);
 }
 
@@ -117,7 +128,7 @@ static void own(const char *file)
     mca_btl_base_module_t *btl = xrc_module();
     mca_btl_base_registration_handle_t *handle[MOST] = {NULL};
     uint64_t remote[1 + HANDLE / 8];
-    char *data[MOST] = {NULL};
+    char *data[MOST] = {NULL}, ready[4096];
     int last = -1;
     /* Until the HCA has had enough. */
     do {
@@ -131,6 +142,8 @@ static void own(const char *file)
     memcpy(&remote[1], handle[last], HANDLE);
     MPI_Send(remote, sizeof remote, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
     MPI_Recv(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    snprintf(ready, sizeof ready, "%s.ready", file);
+    make_file(ready);
     while (0 != access(file, F_OK))
         nanosleep(&a_moment, NULL);
     MPI_Barrier(MPI_COMM_WORLD);
