@@ -140,6 +140,7 @@ other_builds() {
         check_script "$SRC/test/mpi/without_shim" env XRC_WITHOUT_SHIM="$without_shim"
     fi
     check_step "builds inside an Open MPI tree" "$LOGS/drop-in.log" "$SRC/test/style/drop_in" "$SRC"
+    check_step "make install into Open MPI's directory, and into another" "$LOGS/component-dir.log" "$SRC/test/style/component_dir" "$SRC"
     check_step "make distcheck" "$LOGS/distcheck.log" distcheck
     for release in trixie sid; do
         check_step "compiles with the Open MPI of Debian $release" "$LOGS/headers-$release.log" \
