@@ -140,7 +140,7 @@ bool vs_cq_resizing_slow(uint32_t cq_id)
 {
 	const struct vs_cq_shm *shm = cq_id ? vs_slot_get(VS_CQ, cq_id) : NULL;
 
-	return shm && vs_load(&shm->resizing);
+	return shm && vs_load(&shm->resizing) == VS_CQ_RESIZING;
 }
 
 struct vs_hazard *vs_enter_cq(uint32_t cq_id)
@@ -212,7 +212,7 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 		return EINVAL;
 	vs_lock(&cq->lock);
 	vs_control_lock();
-	vs_store_full(&cq->shm->resizing, 1);
+	vs_store_full(&cq->shm->resizing, VS_CQ_RESIZING);
 	VS_POINT(cq_resizing);
 	vs_add(&vs_seg->resizes, 1);
 	vs_control_unlock();
@@ -519,6 +519,6 @@ void vs_cq_count_resizes(void)
 	uint32_t index, n = 0;
 
 	vs_for_each_live (VS_CQ, index, cq)
-		n += vs_load(&cq->resizing) != 0;
+		n += vs_load(&cq->resizing) == VS_CQ_RESIZING;
 	vs_store(&vs_seg->resizes, n);
 }

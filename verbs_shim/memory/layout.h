@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 12u
+#define VS_LAYOUT_VERSION 13u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -298,11 +298,13 @@ struct vs_cq_shm {
 	uint32_t hca;
 	uint32_t armed; /* enum vs_cq_arm */
 	uint32_t error; /* overrun seen: who tells of it, then VS_CQ_TOLD */
-	uint32_t resizing; /* producers stay out */
+	uint32_t resizing; /* VS_CQ_RESIZING: producers stay out */
 	struct vs_ring ring;
 };
 
 #define VS_CQ_TOLD 1u /* no process's id */
+
+#define VS_CQ_RESIZING 0x52657331u /* no byte written astray keeps producers out for ever */
 
 /* For what a CQ is armed, if for anything. Beside it, that a notification waits for the owner's engine: in the same word, so that there is
  * no moment, for a producer to die in, when the CQ is not armed any more and not fired yet. */

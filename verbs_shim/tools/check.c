@@ -231,7 +231,7 @@ static bool check_queues(void)
 	vs_for_each_live (VS_CQ, i, cq) {
 		if (!vs_load(&cq->resizing) && !check_cq(cq, i))
 			return false;
-		resizes += vs_load(&cq->resizing) != 0;
+		resizes += vs_load(&cq->resizing) == VS_CQ_RESIZING;
 	}
 	if (vs_load(&vs_seg->resizes) != resizes)
 		return fail("%u CQs are said to be resized, not %u", vs_load(&vs_seg->resizes), resizes);
