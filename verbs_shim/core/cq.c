@@ -143,17 +143,31 @@ bool vs_cq_resizing_slow(uint32_t cq_id)
 	return shm && vs_load(&shm->resizing) == VS_CQ_RESIZING;
 }
 
+void vs_cq_right_resizing(void)
+{
+	if (!vs_load(&vs_seg->resizes) || pthread_mutex_trylock(&vs_objects_lock))
+		return;
+	for (uint32_t i = 0; i < vs_tables[VS_CQ].count; i++)
+		if (vs_local_cq[i] && vs_load(&vs_local_cq[i]->shm->resizing) && !vs_load(&vs_local_cq[i]->resizing))
+			vs_store(&vs_local_cq[i]->shm->resizing, 0);
+	pthread_mutex_unlock(&vs_objects_lock);
+}
+
 struct vs_hazard *vs_enter_cq(uint32_t cq_id)
 {
+	struct vs_patience patience = { .rounds = VS_RESIZE_ROUNDS };
+
 	for (;;) {
 		struct vs_hazard *h = vs_enter();
 
-		if (!vs_cq_resizing(cq_id))
+		if (!vs_cq_resizing(cq_id) || vs_patience_ends(&patience))
 			return h;
 		vs_exit(h);
 		if (vs_engine_is_me())
 			vs_engine_ops.serve_copies(); /* whoever resizes it may be waiting for one who waits for that */
 		sched_yield();
+		if (patience.looks % 256 == 0)
+			vs_cq_right_resizing();
 	}
 }
 
@@ -211,6 +225,7 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 	if (cqe < 1 || cqe >= MAX_CQE)
 		return EINVAL;
 	vs_lock(&cq->lock);
+	vs_store(&cq->resizing, true);
 	vs_control_lock();
 	vs_store_full(&cq->shm->resizing, VS_CQ_RESIZING);
 	VS_POINT(cq_resizing);
@@ -227,6 +242,7 @@ int vs_resize_cq(struct ibv_cq *ibcq, int cqe)
 	VS_POINT(cq_resized);
 	vs_add(&vs_seg->resizes, -1u);
 	vs_control_unlock();
+	vs_store(&cq->resizing, false);
 	ibcq->cqe = (int)cq->entries - 1;
 	vs_unlock(&cq->lock);
 	return err;

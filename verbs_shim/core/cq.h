@@ -14,10 +14,16 @@ struct ibv_cq_ex *vs_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
 /* Give the CQ room for cqe completions at least; unread ones stay. EINVAL: out of range, or less than are unread. ENOMEM. */
 int vs_resize_cq(struct ibv_cq *cq, int cqe);
 
+/* Whoever waits for a CQ that is being resized waits for one who may be waiting for others, with patience of its own. */
+#define VS_RESIZE_ROUNDS 3u
+
+/* CQs of this process that are said to be in the middle of a resize and are not, since others can write that: put it right. By the engine,
+ * and by whoever waits; does nothing while the list of objects is in use. */
+void vs_cq_right_resizing(void);
+
 /* Is this CQ (id; 0: none) being resized? Then leave the data path and come again. Seeing that no resize is under way any more, one also
  * sees what the last one did. */
 bool vs_cq_resizing_slow(uint32_t cq_id);
-
 static inline bool vs_cq_resizing(uint32_t cq_id)
 {
 	return vs_load(&vs_seg->resizes) && vs_cq_resizing_slow(cq_id);

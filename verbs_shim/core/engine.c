@@ -54,6 +54,7 @@ static void *engine(void *arg)
 		vs_event_drain();
 		vs_event_tell_lost();
 		vs_cq_notify_fired();
+		vs_cq_right_resizing();
 		vs_engine_ops.serve_copies();
 		deadline = vs_engine_ops.run_timers(vs_now());
 		sleep_until(seen, deadline);

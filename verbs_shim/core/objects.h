@@ -70,6 +70,7 @@ struct vs_cq {
 	struct vs_reported comp_reported;
 	struct vs_reported async_reported;
 	struct ibv_wc current; /* of an ibv_start_poll session, which holds the lock */
+	bool resizing; /* by this process; what the segment says, others can write */
 	struct vs_cq *next; /* those with a channel, under vs_objects_lock */
 };
 

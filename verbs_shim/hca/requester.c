@@ -245,6 +245,8 @@ static enum vs_verdict try_once(struct vs_request *req)
 /* Tries until there is a verdict: a peer that was not heard of lately is looked after, a CQ that is being resized waited for. */
 static enum vs_verdict ask(struct vs_request *req)
 {
+	struct vs_patience patience = { .rounds = VS_RESIZE_ROUNDS };
+
 	for (;;) {
 		struct vs_hazard *h = vs_enter_cq(req->from->send_cq->id);
 		enum vs_verdict v = try_once(req);
@@ -252,9 +254,13 @@ static enum vs_verdict ask(struct vs_request *req)
 		vs_exit(h);
 		if (v == VS_CHECK_PEER) {
 			vs_peer_look(req->peer_proc);
+		} else if (v == VS_AGAIN && vs_patience_ends(&patience)) {
+			return VS_NO_RESPONSE;
 		} else if (v == VS_AGAIN) {
 			vs_place_serve_meanwhile(); /* as in vs_enter_cq */
 			sched_yield();
+			if (patience.looks % 256 == 0 && vs_process(req->peer_proc))
+				vs_process_wake(vs_process(req->peer_proc)); /* to see whether that is so */
 		} else {
 			return v;
 		}

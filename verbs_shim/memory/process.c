@@ -270,7 +270,7 @@ bool vs_patience_ends(struct vs_patience *p)
 	if (++p->looks % 64 != 0)
 		return p->ended;
 	if (p->until == 0)
-		p->until = vs_now() + vs_patience_ns;
+		p->until = vs_now() + vs_patience_ns * (p->rounds ? p->rounds : 1);
 	p->ended = vs_now() >= p->until;
 	return p->ended;
 }

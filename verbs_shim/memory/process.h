@@ -49,6 +49,7 @@ bool vs_process_any(void);
 struct vs_patience {
 	uint64_t until;
 	uint32_t looks;
+	uint32_t rounds; /* times as long; 0: once */
 	bool ended;
 };
 extern uint64_t vs_patience_ns; /* ten seconds, but in tests of this */
