@@ -166,6 +166,7 @@ check_all() {
 
     beside_scripts
     check_script "$SRC/test/style/run"
+    check_script "$SRC/test/style/link_check"
     heading "Tests of the parts"
     check_gtests main
     # Most of the scripts wait more than they compute, and the builds compute more than they wait.
