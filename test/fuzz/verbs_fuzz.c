@@ -1,42 +1,27 @@
-/* Sequences of verbs against a small model: who may be destroyed, which state a QP is in, what a post says, which completions come. One
- * process, one device; each byte of the input is a step. */
+/* Sequences of verbs against a small model: who may be destroyed, which state a QP is in, what a post says, and which completions come, each
+ * one of them. One process, one device. The first byte of the input says where to begin, every two bytes behind it are a step. RC QPs send
+ * to themselves, INIs to a TGT, in messages of no bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "verbs_shim_names.h"
+#include "verbs_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-#define CHECK(x)                                                                                                                   \
-	do {                                                                                                                           \
-		if (!(x)) {                                                                                                                \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #x);                                                                        \
-			abort();                                                                                                               \
-		}                                                                                                                          \
-	} while (0)
-
-#define NUM 4     /* objects of a kind */
-#define DEPTH 8u  /* of every queue */
-#define MESSAGE 64u
-
-struct slot {
-	void *object;
-	unsigned users;
-	int pd, cq, srq; /* what it was made with */
-	enum ibv_qp_state state;
-	unsigned posted; /* receives waiting */
-	unsigned sent;   /* sends not retired */
-};
-
 static struct ibv_context *context;
-static struct slot pds[NUM], cqs[NUM], srqs[NUM], qps[NUM];
-static char memory[MESSAGE];
 static uint16_t lid;
+static uint64_t next_id;
+static struct pd pds[NUM];
+static struct cq cqs[NUM];
+static struct srq srqs[NUM], xrc_srqs[NUM];
+static struct qp qps[NUM], inis[NUM];
+static struct tgt tgts[NUM];
+static struct ibv_xrcd *xrcd;
+static unsigned xrcd_users;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -62,7 +47,7 @@ static void open_device(void)
 
 /* ---- making and destroying: EBUSY exactly while there are users ---- */
 
-static void toggle_pd(struct slot *s)
+static void toggle_pd(struct pd *s)
 {
 	if (!s->object) {
 		s->object = ibv_alloc_pd(context);
@@ -76,11 +61,12 @@ static void toggle_pd(struct slot *s)
 		s->object = NULL;
 }
 
-static void toggle_cq(struct slot *s)
+static void toggle_cq(struct cq *s)
 {
 	if (!s->object) {
-		s->object = ibv_create_cq(context, 64, NULL, NULL, 0);
+		s->object = ibv_create_cq(context, CQES, NULL, NULL, 0);
 		CHECK(s->object);
+		s->n = 0;
 		return;
 	}
 	int err = ibv_destroy_cq(s->object);
@@ -90,91 +76,179 @@ static void toggle_cq(struct slot *s)
 		s->object = NULL;
 }
 
-static void toggle_srq(struct slot *s, int pd)
+static void toggle_xrcd(void)
 {
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
+	struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT };
 
-	if (!s->object) {
-		if (!pds[pd].object)
-			return;
-		s->object = ibv_create_srq(pds[pd].object, &attr);
-		CHECK(s->object && attr.attr.max_wr >= DEPTH);
-		s->pd = pd;
-		s->posted = 0;
-		pds[pd].users++;
+	if (!xrcd) {
+		xrcd = ibv_open_xrcd(context, &init);
+		CHECK(xrcd);
 		return;
 	}
+	int err = ibv_close_xrcd(xrcd);
+
+	CHECK(err == (xrcd_users ? EBUSY : 0));
+	if (!err)
+		xrcd = NULL;
+}
+
+static void make_srq(struct srq *s, struct pd *pd, struct cq *cq)
+{
+	struct ibv_srq_init_attr_ex init = {
+		.attr = { .max_wr = DEPTH, .max_sge = 1 },
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+		.srq_type = cq ? IBV_SRQT_XRC : IBV_SRQT_BASIC,
+		.pd = pd->object,
+	};
+
+	if (!pd->object || (cq && (!cq->object || !xrcd)))
+		return;
+	if (cq) {
+		init.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+		init.xrcd = xrcd;
+		init.cq = cq->object;
+		cq->users++;
+		xrcd_users++;
+	}
+	*s = (struct srq){ .object = ibv_create_srq_ex(context, &init), .pd = pd, .cq = cq, .rq = { .depth = DEPTH } };
+	CHECK(s->object && init.attr.max_wr == DEPTH);
+	pd->users++;
+}
+
+static void destroy_srq(struct srq *s)
+{
 	int err = ibv_destroy_srq(s->object);
 
 	CHECK(err == (s->users ? EBUSY : 0));
 	if (err)
 		return;
 	s->object = NULL;
-	pds[s->pd].users--;
+	s->pd->users--;
+	if (!s->cq)
+		return;
+	for (unsigned i = 0; i < s->cq->n;)
+		if (s->cq->due[i].rq == &s->rq)
+			forget(s->cq, i);
+		else
+			i++;
+	s->cq->users--;
+	xrcd_users--;
 }
 
-static void make_qp(struct slot *s, int pd, int cq, int srq)
+/* An RC QP, or an INI towards a TGT. */
+static void make_qp(struct qp *s, struct pd *pd, struct cq *send_cq, struct cq *recv_cq, struct srq *srq, struct tgt *tgt)
 {
 	struct ibv_qp_init_attr init = {
-		.send_cq = cqs[cq].object,
-		.recv_cq = cqs[cq].object,
-		.srq = srq < 0 ? NULL : srqs[srq].object,
-		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = MESSAGE },
-		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1,
+		.send_cq = send_cq->object,
+		.recv_cq = recv_cq ? recv_cq->object : NULL,
+		.srq = srq ? srq->object : NULL,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = tgt ? 0 : DEPTH, .max_send_sge = 1, .max_recv_sge = tgt ? 0 : 1 },
+		.qp_type = tgt ? IBV_QPT_XRC_SEND : IBV_QPT_RC,
+		.sq_sig_all = srq != NULL,
 	};
 
-	if (!pds[pd].object || !cqs[cq].object || (srq >= 0 && !srqs[srq].object))
+	if (!pd->object || !send_cq->object || (recv_cq && !recv_cq->object) || (srq && !srq->object))
 		return;
-	s->object = ibv_create_qp(pds[pd].object, &init);
-	CHECK(s->object);
-	s->pd = pd;
-	s->cq = cq;
-	s->srq = srq;
+	*s = (struct qp){
+		.object = ibv_create_qp(pd->object, &init), .pd = pd, .send_cq = send_cq, .recv_cq = recv_cq, .srq = srq, .tgt = tgt
+	};
+	CHECK(s->object && init.cap.max_send_wr == DEPTH);
+	s->rq.depth = tgt || srq ? 0 : DEPTH;
+	s->all_signalled = init.sq_sig_all;
 	s->state = IBV_QPS_RESET;
-	s->posted = s->sent = 0;
-	pds[pd].users++;
-	cqs[cq].users++;
-	if (srq >= 0)
-		srqs[srq].users++;
+	pd->users++;
+	send_cq->users++;
+	if (recv_cq)
+		recv_cq->users++;
+	if (srq)
+		srq->users++;
 }
 
-static void destroy_qp(struct slot *s)
+static void destroy_qp(struct qp *s)
 {
+	forget_qp(s->send_cq, s);
+	forget_qp(s->recv_cq, s);
 	CHECK(ibv_destroy_qp(s->object) == 0);
 	s->object = NULL;
-	pds[s->pd].users--;
-	cqs[s->cq].users--;
-	if (s->srq >= 0)
-		srqs[s->srq].users--;
+	s->pd->users--;
+	s->send_cq->users--;
+	if (s->recv_cq)
+		s->recv_cq->users--;
+	if (s->srq)
+		s->srq->users--;
 }
 
-/* ---- states: to itself, so that nothing depends on others ---- */
-
-static int modify(struct slot *s, enum ibv_qp_state to)
+/* Its first handle makes it, the other one opens it. */
+static void make_tgt(struct tgt *t, int h)
 {
-	struct ibv_qp *qp = s->object;
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = xrcd };
+	struct ibv_qp_open_attr open = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+		.qp_num = t->qpn,
+		.xrcd = xrcd,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+	int lives = t->handle[!h] != NULL;
+
+	if (!xrcd)
+		return;
+	t->handle[h] = lives ? ibv_open_qp(context, &open) : ibv_create_qp_ex(context, &init);
+	CHECK(t->handle[h]);
+	xrcd_users++;
+	if (lives) {
+		CHECK(t->handle[h]->qp_num == t->qpn);
+		return;
+	}
+	t->qpn = t->handle[h]->qp_num;
+	t->state = IBV_QPS_RESET;
+}
+
+static void destroy_handle(struct tgt *t, int h)
+{
+	CHECK(ibv_destroy_qp(t->handle[h]) == 0);
+	t->handle[h] = NULL;
+	xrcd_users--;
+	if (t->handle[!h])
+		return;
+	struct ibv_qp_open_attr open = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+		.qp_num = t->qpn,
+		.xrcd = xrcd,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+
+	CHECK(!ibv_open_qp(context, &open) && errno == EINVAL); /* it went with its last handle */
+}
+
+/* ---- states ---- */
+
+enum kind { RC, INI, TGT };
+
+static int modify(struct ibv_qp *qp, enum kind kind, enum ibv_qp_state from, enum ibv_qp_state to, uint32_t dest)
+{
 	struct ibv_qp_attr a = {
 		.qp_state = to,
 		.port_num = 1,
 		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = qp->qp_num,
+		.dest_qp_num = dest,
 		.ah_attr = { .dlid = lid, .port_num = 1 },
 		.min_rnr_timer = 1,
 		.rnr_retry = 0,
 		.timeout = 1,
 	};
-	static const int masks[] = {
-		[IBV_QPS_RESET] = 0,
-		[IBV_QPS_INIT] = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-		[IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		[IBV_QPS_RTS] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-		[IBV_QPS_SQD] = 0,
-		[IBV_QPS_SQE] = 0,
-		[IBV_QPS_ERR] = 0,
-	};
+	int mask = IBV_QP_STATE;
 
-	return ibv_modify_qp(qp, &a, IBV_QP_STATE | masks[to]);
+	if (to == IBV_QPS_INIT)
+		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	if (to == IBV_QPS_RTR) {
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+		mask |= kind == INI ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	}
+	if (to == IBV_QPS_RTS && from != IBV_QPS_SQD) {
+		mask |= IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
+		mask |= kind == TGT ? 0 : IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	}
+	return ibv_modify_qp(qp, &a, mask);
 }
 
 /* With the attributes above, which moves does the table have? */
@@ -190,7 +264,7 @@ static int allowed(enum ibv_qp_state from, enum ibv_qp_state to)
 	case IBV_QPS_RTR:
 		return from == IBV_QPS_INIT;
 	case IBV_QPS_RTS:
-		return from == IBV_QPS_RTR;
+		return from == IBV_QPS_RTR || from == IBV_QPS_SQD;
 	case IBV_QPS_SQD:
 		return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
 	default:
@@ -198,79 +272,144 @@ static int allowed(enum ibv_qp_state from, enum ibv_qp_state to)
 	}
 }
 
-static void move(struct slot *s, enum ibv_qp_state to)
+static void move(struct qp *s, enum ibv_qp_state to)
 {
-	struct ibv_qp_attr a;
-	struct ibv_qp_init_attr init;
-	int err = modify(s, to);
+	int err = modify(s->object, s->tgt ? INI : RC, s->state, to, s->tgt ? s->tgt_qpn : s->object->qp_num);
 
-	/* The QP may be in ERR by its own doing: a send that found no receive. */
-	CHECK(ibv_query_qp(s->object, &a, IBV_QP_STATE, &init) == 0);
-	if (s->state == IBV_QPS_RTS && err && a.qp_state == IBV_QPS_ERR)
-		s->state = IBV_QPS_ERR;
 	CHECK(err == (allowed(s->state, to) ? 0 : EINVAL));
 	if (!err)
 		s->state = to;
-	if (s->state == IBV_QPS_RESET)
-		s->posted = s->sent = 0;
+	if (s->state == IBV_QPS_RESET) {
+		forget_qp(s->send_cq, s);
+		forget_qp(s->recv_cq, s);
+		s->posted = s->run = s->retired = 0;
+		s->rq.n = s->rq.held = 0;
+	}
+	run(s);
 }
 
-/* ---- posting ---- */
-
-static void post_receive(struct slot *s)
+static struct ibv_qp *any_handle(const struct tgt *t)
 {
-	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad = NULL;
+	return t->handle[0] ? t->handle[0] : t->handle[1];
+}
+
+static void move_tgt(struct tgt *t, int h, enum ibv_qp_state to, uint32_t dest)
+{
+	CHECK(modify(t->handle[h] ? t->handle[h] : any_handle(t), TGT, t->state, to, dest) == (allowed(t->state, to) ? 0 : EINVAL));
+	if (allowed(t->state, to))
+		t->state = to;
+}
+
+/* Both ends from the beginning: their sequence numbers must fit. */
+static void connect_pair(struct qp *ini)
+{
+	static const enum ibv_qp_state way[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS };
+
+	if (!any_handle(ini->tgt))
+		return;
+	ini->tgt_qpn = ini->tgt->qpn;
+	for (unsigned i = 0; i < 4; i++) {
+		move_tgt(ini->tgt, (int)i % 2, way[i], ini->object->qp_num);
+		move(ini, way[i]);
+	}
+}
+
+/* ---- posting: ENOMEM exactly when the queue is full ---- */
+
+static void receive_posted(struct recvq *rq, int err, uint64_t id)
+{
+	CHECK(err == (rq->held == rq->depth ? ENOMEM : 0));
+	if (err)
+		return;
+	rq->held++;
+	rq->id[rq->n++] = id;
+}
+
+static void post_receive(struct qp *s)
+{
+	struct ibv_recv_wr wr = { .wr_id = next_id++ }, *bad = NULL;
 	int err = ibv_post_recv(s->object, &wr, &bad);
 
-	if (s->srq >= 0 || s->state == IBV_QPS_RESET)
-		CHECK(err == EINVAL && bad == &wr);
-	else
-		CHECK(err == 0 || (err == ENOMEM && bad == &wr));
+	CHECK(!err == !bad && (!bad || bad == &wr));
+	if (s->srq || s->state == IBV_QPS_RESET) {
+		CHECK(err == EINVAL);
+		return;
+	}
+	receive_posted(&s->rq, err, wr.wr_id);
+	run(s);
 }
 
-static void post_shared(struct slot *s)
+static void post_shared(struct srq *s)
 {
-	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad = NULL;
+	struct ibv_recv_wr wr = { .wr_id = next_id++ }, *bad = NULL;
 	int err = ibv_post_srq_recv(s->object, &wr, &bad);
 
-	CHECK(err == 0 || (err == ENOMEM && bad == &wr));
+	CHECK(!err == !bad && (!bad || bad == &wr));
+	receive_posted(&s->rq, err, wr.wr_id);
 }
 
-static void post_send(struct slot *s)
+static void post_send(struct qp *s, int signalled, struct srq *to)
 {
-	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 0 };
-	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE, .sg_list = &sge, .num_sge = 1 }, *bad = NULL;
+	struct ibv_send_wr wr = { .wr_id = next_id++, .opcode = IBV_WR_SEND, .send_flags = signalled ? IBV_SEND_SIGNALED : 0 }, *bad = NULL;
+	uint32_t number;
+
+	if (to) {
+		if (!to->object)
+			return;
+		CHECK(ibv_get_srq_num(to->object, &number) == 0);
+		wr.qp_type.xrc.remote_srqn = number;
+	}
 	int err = ibv_post_send(s->object, &wr, &bad);
 
-	if (s->state == IBV_QPS_RESET || s->state == IBV_QPS_INIT || s->state == IBV_QPS_RTR)
-		CHECK(err == EINVAL && bad == &wr);
-	else
-		CHECK(err == 0 || (err == ENOMEM && bad == &wr));
+	CHECK(!err == !bad && (!bad || bad == &wr));
+	if (s->state == IBV_QPS_RESET || s->state == IBV_QPS_INIT || s->state == IBV_QPS_RTR) {
+		CHECK(err == EINVAL);
+		return;
+	}
+	CHECK(err == (s->posted - s->retired == DEPTH ? ENOMEM : 0));
+	if (err)
+		return;
+	s->to[s->posted % DEPTH] = to;
+	s->wr[s->posted++ % DEPTH] = (struct wr){ wr.wr_id, signalled || s->all_signalled };
+	run(s);
 }
 
-static void poll_some(struct slot *s)
+/* Within one queue, completions come in the order of its WRs; between queues none is promised. */
+static void check_wc(struct cq *cq, const struct ibv_wc *wc)
+{
+	unsigned i = 0;
+	int recv = (wc->opcode & IBV_WC_RECV) != 0;
+
+	while (i < cq->n && (cq->due[i].recv != recv || cq->due[i].qpn != wc->qp_num))
+		i++;
+	CHECK(i < cq->n);
+	CHECK(cq->due[i].wr_id == wc->wr_id);
+	CHECK(cq->due[i].status == wc->status);
+	if (recv)
+		cq->due[i].rq->held--;
+	else
+		cq->due[i].qp->retired = cq->due[i].pos + 1; /* and those before it that were not signalled */
+	forget(cq, i);
+}
+
+static void poll_some(struct cq *s, unsigned most)
 {
 	struct ibv_wc wc[8];
-	int n = ibv_poll_cq(s->object, 8, wc);
+	unsigned due = s->n;
+	int n = ibv_poll_cq(s->object, (int)most, wc);
 
-	CHECK(n >= 0 && n <= 8);
-	for (int i = 0; i < n; i++) {
-		int known = 0;
-
-		for (int q = 0; q < NUM; q++)
-			known |= qps[q].object && ((struct ibv_qp *)qps[q].object)->qp_num == wc[i].qp_num;
-		CHECK(known);
-		CHECK(wc[i].status == IBV_WC_SUCCESS || wc[i].status == IBV_WC_WR_FLUSH_ERR || wc[i].status == IBV_WC_RNR_RETRY_EXC_ERR);
-	}
+	CHECK(n == (int)(due < most ? due : most));
+	for (int i = 0; i < n; i++)
+		check_wc(s, &wc[i]);
 }
 
 /* ---- steps ---- */
 
-static void step(uint8_t op, uint8_t arg)
+static void step_objects(uint8_t op, uint8_t arg)
 {
-	int i = arg % NUM, j = arg / NUM % NUM, k = arg / 16 % NUM;
+	int i = arg % NUM, j = arg / 4 % NUM, k = arg / 16 % NUM, l = arg / 64 % NUM;
 
-	switch (op % 9) {
+	switch (op) {
 	case 0:
 		toggle_pd(&pds[i]);
 		break;
@@ -278,60 +417,159 @@ static void step(uint8_t op, uint8_t arg)
 		toggle_cq(&cqs[i]);
 		break;
 	case 2:
-		toggle_srq(&srqs[i], j);
+		if (srqs[i].object)
+			destroy_srq(&srqs[i]);
+		else
+			make_srq(&srqs[i], &pds[j], NULL);
 		break;
 	case 3:
 		if (!qps[i].object)
-			make_qp(&qps[i], j, k, arg & 0x80 ? j : -1);
+			make_qp(&qps[i], &pds[j], &cqs[k], &cqs[l], l % 2 ? &srqs[j] : NULL, NULL);
 		else if (arg & 0x80)
 			destroy_qp(&qps[i]);
 		break;
 	case 4:
-		if (qps[i].object)
-			move(&qps[i], (enum ibv_qp_state)(arg / NUM % 7));
+		toggle_xrcd();
 		break;
 	case 5:
-		if (qps[i].object)
-			post_receive(&qps[i]);
+		if (xrc_srqs[i].object)
+			destroy_srq(&xrc_srqs[i]);
+		else
+			make_srq(&xrc_srqs[i], &pds[j], &cqs[k]);
 		break;
 	case 6:
-		if (srqs[i].object)
-			post_shared(&srqs[i]);
+		if (!inis[i].object)
+			make_qp(&inis[i], &pds[j], &cqs[k], NULL, NULL, &tgts[i]);
+		else if (arg & 0x80)
+			destroy_qp(&inis[i]);
 		break;
 	case 7:
-		if (qps[i].object)
-			post_send(&qps[i]);
-		break;
-	case 8:
-		if (cqs[i].object)
-			poll_some(&cqs[i]);
+		if (tgts[i].handle[j % 2])
+			destroy_handle(&tgts[i], j % 2);
+		else
+			make_tgt(&tgts[i], j % 2);
 		break;
 	}
 }
 
-static void clear(void)
+static void step_queues(uint8_t op, uint8_t arg)
+{
+	int i = arg % NUM, j = arg / 4 % NUM;
+	struct qp *rc = &qps[i], *ini = &inis[i];
+
+	switch (op) {
+	case 8:
+		if (rc->object)
+			move(rc, (enum ibv_qp_state)(arg / NUM % 7));
+		break;
+	case 9:
+		if (rc->object)
+			post_receive(rc);
+		break;
+	case 10:
+		if (arg & 0x80 ? srqs[i].object : xrc_srqs[i].object)
+			post_shared(arg & 0x80 ? &srqs[i] : &xrc_srqs[i]);
+		break;
+	case 11:
+		if (rc->object)
+			post_send(rc, arg & 0x80, NULL);
+		break;
+	case 12:
+		if (cqs[i].object)
+			poll_some(&cqs[i], 1u + arg / NUM % 8);
+		break;
+	case 13:
+		if (ini->object)
+			connect_pair(ini);
+		break;
+	case 14:
+		if (ini->object)
+			post_send(ini, arg & 0x80, &xrc_srqs[j]);
+		break;
+	case 15:
+		if (arg & 0x80 && any_handle(&tgts[i]))
+			move_tgt(&tgts[i], j % 2, arg & 0x40 ? IBV_QPS_ERR : IBV_QPS_RESET, 0);
+		else if (ini->object && ini->state != IBV_QPS_RESET)
+			move(ini, (enum ibv_qp_state)(arg / NUM % 7));
+		break;
+	}
+}
+
+/* One of everything, connected: where most that can go wrong is near. */
+static void prepare(void)
+{
+	toggle_xrcd();
+	for (int i = 0; i < NUM; i++) {
+		toggle_pd(&pds[i]);
+		toggle_cq(&cqs[i]);
+	}
+	for (int i = 0; i < NUM; i++) {
+		make_srq(&srqs[i], &pds[i], NULL);
+		make_srq(&xrc_srqs[i], &pds[i], &cqs[(i + 1) % NUM]);
+		make_qp(&qps[i], &pds[i], &cqs[i], &cqs[(i + 2) % NUM], i % 2 ? &srqs[i] : NULL, NULL);
+		for (int to = IBV_QPS_INIT; to <= IBV_QPS_RTS; to++)
+			move(&qps[i], (enum ibv_qp_state)to);
+		make_tgt(&tgts[i], 0);
+		make_tgt(&tgts[i], 1);
+		make_qp(&inis[i], &pds[i], &cqs[i], NULL, NULL, &tgts[i]);
+		connect_pair(&inis[i]);
+	}
+}
+
+/* What is due comes, to the last one. */
+static void read_all(void)
 {
 	for (int i = 0; i < NUM; i++)
+		while (cqs[i].object && cqs[i].n)
+			poll_some(&cqs[i], 8);
+	for (int i = 0; i < NUM; i++)
+		if (cqs[i].object)
+			poll_some(&cqs[i], 8);
+}
+
+static void clear(void)
+{
+	for (int i = 0; i < NUM; i++) {
 		if (qps[i].object)
 			destroy_qp(&qps[i]);
-	for (int i = 0; i < NUM; i++)
+		if (inis[i].object)
+			destroy_qp(&inis[i]);
+		for (int h = 0; h < 2; h++)
+			if (tgts[i].handle[h])
+				destroy_handle(&tgts[i], h);
+	}
+	for (int i = 0; i < NUM; i++) {
 		if (srqs[i].object)
-			toggle_srq(&srqs[i], 0);
+			destroy_srq(&srqs[i]);
+		if (xrc_srqs[i].object)
+			destroy_srq(&xrc_srqs[i]);
+	}
 	for (int i = 0; i < NUM; i++) {
 		if (cqs[i].object)
 			toggle_cq(&cqs[i]);
 		if (pds[i].object)
 			toggle_pd(&pds[i]);
-		CHECK(!pds[i].object && !cqs[i].object && !srqs[i].object);
+		CHECK(!pds[i].object && !cqs[i].object && !srqs[i].object && !xrc_srqs[i].object);
 	}
+	if (xrcd)
+		toggle_xrcd();
+	CHECK(!xrcd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (!context)
 		open_device();
-	for (size_t i = 0; i + 1 < size; i += 2)
-		step(data[i], data[i + 1]);
+	if (size && data[0] & 1)
+		prepare();
+	for (size_t i = 1; i + 1 < size && i / 2 < STEPS; i += 2) {
+		uint8_t op = data[i] % 32;
+
+		op = op < 16 ? op : 8 + op % 8; /* more often with queues than with objects */
+		step_objects(op, data[i + 1]);
+		step_queues(op, data[i + 1]);
+	}
+	read_all();
 	clear();
 	return 0;
 }

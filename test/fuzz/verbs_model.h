@@ -1,0 +1,197 @@
+/* What the fuzzer of verbs knows of queues: what is posted, what becomes of it, and which completions are to come. */
+#ifndef VERBS_MODEL_H
+#define VERBS_MODEL_H
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs_shim_names.h"
+
+#define CHECK(x)                                                                                                                           \
+	do {                                                                                                                               \
+		if (!(x)) {                                                                                                                \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #x);                                                                    \
+			abort();                                                                                                           \
+		}                                                                                                                          \
+	} while (0)
+
+#define NUM 4 /* objects of a kind */
+#define DEPTH 4u /* of every queue */
+#define STEPS 250u /* of an input, each of at most one post: less than a CQ holds */
+#define CQES 255
+
+/* A completion that is to come. */
+struct due {
+	int recv;
+	uint32_t qpn;
+	uint64_t wr_id;
+	enum ibv_wc_status status;
+	struct qp *qp; /* a send's; pos in its queue */
+	uint64_t pos;
+	struct recvq *rq; /* a receive's */
+};
+
+struct cq {
+	struct ibv_cq *object;
+	unsigned users, n;
+	struct due due[2 * STEPS]; /* in the order in which they come */
+};
+
+struct pd {
+	struct ibv_pd *object;
+	unsigned users;
+};
+
+struct recvq {
+	uint64_t id[DEPTH]; /* posted, the oldest first */
+	unsigned n;
+	unsigned held; /* these, and those whose completion is unread */
+	unsigned depth;
+};
+
+struct srq {
+	struct ibv_srq *object;
+	unsigned users;
+	struct pd *pd;
+	struct cq *cq; /* of an XRC SRQ */
+	struct recvq rq;
+};
+
+struct wr {
+	uint64_t id;
+	int signalled;
+};
+
+struct qp {
+	struct ibv_qp *object;
+	enum ibv_qp_state state;
+	struct pd *pd;
+	struct cq *send_cq, *recv_cq; /* an INI has no recv_cq */
+	struct srq *srq;
+	int all_signalled;
+	struct recvq rq;
+	struct wr wr[DEPTH];
+	uint64_t posted, run, retired; /* sends, since it was reset */
+	struct tgt *tgt; /* an INI's, and its number when they were connected */
+	uint32_t tgt_qpn;
+	struct srq *to[DEPTH]; /* whom an INI's sends are for */
+};
+
+/* A TGT lives while one of its handles does. */
+struct tgt {
+	struct ibv_qp *handle[2];
+	enum ibv_qp_state state;
+	uint32_t qpn;
+};
+
+/* ---- completions ---- */
+
+static void expect(struct cq *cq, struct due due)
+{
+	CHECK(cq->n < 2 * STEPS);
+	cq->due[cq->n++] = due;
+}
+
+static void forget(struct cq *cq, unsigned i)
+{
+	cq->n--;
+	memmove(&cq->due[i], &cq->due[i + 1], (cq->n - i) * sizeof(cq->due[0]));
+}
+
+/* What is unread of a QP goes with it; a WQE of an SRQ is free again. */
+static void forget_qp(struct cq *cq, const struct qp *qp)
+{
+	for (unsigned i = 0; cq && i < cq->n;) {
+		if (cq->due[i].qpn != qp->object->qp_num) {
+			i++;
+			continue;
+		}
+		if (cq->due[i].rq)
+			cq->due[i].rq->held--;
+		forget(cq, i);
+	}
+}
+
+static void expect_send(struct qp *qp, enum ibv_wc_status status)
+{
+	const struct wr *wr = &qp->wr[qp->run % DEPTH];
+
+	if (wr->signalled || status != IBV_WC_SUCCESS)
+		expect(qp->send_cq, (struct due){ .qpn = qp->object->qp_num, .wr_id = wr->id, .status = status, .qp = qp, .pos = qp->run });
+	qp->run++;
+}
+
+static void expect_receive(struct cq *cq, struct recvq *rq, uint32_t qpn, enum ibv_wc_status status)
+{
+	expect(cq, (struct due){ .recv = 1, .qpn = qpn, .wr_id = rq->id[0], .status = status, .rq = rq });
+	rq->n--;
+	memmove(&rq->id[0], &rq->id[1], rq->n * sizeof(rq->id[0]));
+}
+
+static void flush(struct qp *qp)
+{
+	while (qp->run < qp->posted)
+		expect_send(qp, IBV_WC_WR_FLUSH_ERR);
+	while (qp->rq.n)
+		expect_receive(qp->recv_cq, &qp->rq, qp->object->qp_num, IBV_WC_WR_FLUSH_ERR);
+}
+
+static int tgt_hears(const struct qp *ini)
+{
+	const struct tgt *t = ini->tgt;
+
+	return (t->handle[0] || t->handle[1]) && t->qpn == ini->tgt_qpn && t->state == IBV_QPS_RTS;
+}
+
+/* Nothing answers: the HCA finds out by its timer. */
+static void wait_for_error(struct qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_qp_init_attr init;
+
+	do {
+		sched_yield();
+		CHECK(ibv_query_qp(qp->object, &attr, IBV_QP_STATE, &init) == 0);
+	} while (attr.qp_state != IBV_QPS_ERR);
+	CHECK(ibv_modify_qp(qp->object, &attr, IBV_QP_STATE) == 0); /* after whoever flushes it */
+}
+
+/* What becomes of the oldest send. */
+static enum ibv_wc_status carry_out(struct qp *qp)
+{
+	struct srq *srq = qp->tgt ? qp->to[qp->run % DEPTH] : qp->srq;
+	struct recvq *rq = srq ? &srq->rq : &qp->rq;
+
+	if (qp->tgt && !tgt_hears(qp))
+		return IBV_WC_RETRY_EXC_ERR;
+	if (qp->tgt && !srq->object)
+		return IBV_WC_REM_INV_RD_REQ_ERR;
+	if (rq->n == 0)
+		return IBV_WC_RNR_RETRY_EXC_ERR;
+	expect_receive(qp->tgt ? srq->cq : qp->recv_cq, rq, qp->tgt ? qp->tgt_qpn : qp->object->qp_num, IBV_WC_SUCCESS);
+	return IBV_WC_SUCCESS;
+}
+
+/* What the HCA does with all that is posted, in this state. */
+static void run(struct qp *qp)
+{
+	while (qp->state == IBV_QPS_RTS && qp->run < qp->posted) {
+		enum ibv_wc_status status = carry_out(qp);
+
+		expect_send(qp, status);
+		if (status == IBV_WC_SUCCESS)
+			continue;
+		qp->state = IBV_QPS_ERR;
+		if (status == IBV_WC_RETRY_EXC_ERR)
+			wait_for_error(qp);
+		if (status == IBV_WC_REM_INV_RD_REQ_ERR)
+			qp->tgt->state = IBV_QPS_ERR;
+	}
+	if (qp->state == IBV_QPS_ERR)
+		flush(qp);
+}
+
+#endif
