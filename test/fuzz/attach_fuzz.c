@@ -1,5 +1,6 @@
-/* A segment file that somebody else left: its head holds anything. Joining works or is refused with an errno value, and nothing outside
- * the file is looked at. The control lock is left alone: a lock that lies is no lock, whoever wrote it. */
+/* A segment file that somebody else left: its head, the first slots of its tables and the pages behind them hold anything. Joining works or
+ * is refused with an errno value, whoever is dead is reaped, and nothing outside the file is looked at. The control lock is left alone: a
+ * lock that lies is no lock, whoever wrote it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -40,16 +41,74 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
-/* Two bytes choose the place, the rest is written over what lies there. */
-static void overlay(struct vs_segment *head, const uint8_t *data, size_t size)
-{
-	size_t most = offsetof(struct vs_segment, control), at, n;
+/* ---- what is written over the good head ---- */
 
-	if (size <= 2)
-		return;
-	at = (data[0] | (size_t)data[1] << 8) % most;
-	n = size - 2 < most - at ? size - 2 : most - at;
-	memcpy((char *)head + at, data + 2, n);
+#define SLOTS 4u /* of a table that can hold something */
+#define PAGES 8u /* behind the tables, likewise */
+
+static uint64_t table_end(enum vs_table table, const struct vs_segment *head)
+{
+	return head->table_offset[table] + (uint64_t)SLOTS * vs_tables[table].size;
+}
+
+/* The places that an input can reach. Others are holes. */
+static void place(unsigned which, const struct vs_segment *head, uint64_t *from, uint64_t *to)
+{
+	*from = 0;
+	*to = offsetof(struct vs_segment, control);
+	if (which == 1) {
+		*from = offsetof(struct vs_segment, page_map);
+		*to = *from + 64;
+	} else if (which == 2) {
+		*from = head->data_offset;
+		*to = *from + PAGES * VS_PAGE;
+	} else if (which > 2) {
+		*from = head->table_offset[which - 3];
+		*to = table_end((enum vs_table)(which - 3), head);
+	}
+}
+
+/* A slot is live and some dead process's until the input says something else: one that has an engine, queues and pages. */
+static void fill_slots(int fd, struct vs_segment *head, enum vs_table table, unsigned n)
+{
+	struct vs_slot slot = { .word = 1u << 8 | VS_LIVE, .owner = 1u << vs_tables[VS_PROC].index_bits, .ext_page = 0, .ext_pages = 1 };
+
+	for (unsigned i = 0; i < n; i++, slot.ext_page++)
+		if (pwrite(fd, &slot, sizeof(slot), (off_t)(head->table_offset[table] + (uint64_t)i * vs_tables[table].size)) !=
+		    sizeof(slot))
+			abort();
+	if (head->reserved[table] < SLOTS)
+		head->reserved[table] = SLOTS;
+}
+
+/* The first bytes tell how many slots of each table are filled, two tables a byte. */
+static void fill_tables(int fd, struct vs_segment *head, const uint8_t *data)
+{
+	for (unsigned t = 0; t < VS_TABLES; t++) {
+		unsigned n = (data[t / 2] >> (t % 2 * 4) & 15) % (SLOTS + 1);
+
+		if (n)
+			fill_slots(fd, head, (enum vs_table)t, n);
+	}
+}
+
+#define COUNTS ((VS_TABLES + 1) / 2)
+
+/* Then pieces: which place, where in it, how many bytes, and these. */
+static void overlay(int fd, const struct vs_segment *head, const uint8_t *data, size_t size)
+{
+	while (size > 4) {
+		uint64_t from, to, at, n = data[3] % 32;
+
+		place(data[0] % (3 + VS_TABLES), head, &from, &to);
+		at = from + (data[1] | (uint64_t)data[2] << 8) * 4 % (to - from);
+		data += 4, size -= 4;
+		n = n < size ? n : size;
+		n = n < to - at ? n : to - at;
+		if (pwrite(fd, data, n, (off_t)at) != (ssize_t)n)
+			abort();
+		data += n, size -= n;
+	}
 }
 
 static void plant(const uint8_t *data, size_t size)
@@ -59,13 +118,18 @@ static void plant(const uint8_t *data, size_t size)
 	int fd;
 
 	memcpy(head, sound, sizeof(*head));
-	overlay(head, data, size);
 	snprintf(path, sizeof(path), "%s/segment", dir);
 	if (mkdir(dir, 0700) && errno != EEXIST)
 		abort();
 	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-	if (fd < 0 || ftruncate(fd, (off_t)VS_SEGMENT_SIZE) || pwrite(fd, head, sizeof(*head), 0) != (ssize_t)sizeof(*head))
+	if (fd < 0 || ftruncate(fd, (off_t)VS_SEGMENT_SIZE))
 		abort();
+	if (size >= COUNTS)
+		fill_tables(fd, head, data);
+	if (pwrite(fd, head, sizeof(*head), 0) != (ssize_t)sizeof(*head))
+		abort();
+	if (size >= COUNTS)
+		overlay(fd, sound, data + COUNTS, size - COUNTS);
 	close(fd);
 	free(head);
 }
