@@ -68,12 +68,13 @@ static void place(unsigned which, const struct vs_segment *head, uint64_t *from,
 	}
 }
 
-/* A slot is live and some dead process's until the input says something else: one that has an engine, queues and pages. */
+/* A slot is live, has a page, and is the dead process's of the same number until the input says something else: while the first is reaped,
+ * the others' queues are those of the living. */
 static void fill_slots(int fd, struct vs_segment *head, enum vs_table table, unsigned n)
 {
-	struct vs_slot slot = { .word = 1u << 8 | VS_LIVE, .owner = 1u << vs_tables[VS_PROC].index_bits, .ext_page = 0, .ext_pages = 1 };
+	struct vs_slot slot = { .word = 1u << 8 | VS_LIVE, .owner = 1u << vs_tables[VS_PROC].index_bits, .ext_pages = 1 };
 
-	for (unsigned i = 0; i < n; i++, slot.ext_page++)
+	for (unsigned i = 0; i < n; i++, slot.owner++, slot.ext_page++)
 		if (pwrite(fd, &slot, sizeof(slot), (off_t)(head->table_offset[table] + (uint64_t)i * vs_tables[table].size)) !=
 		    sizeof(slot))
 			abort();
