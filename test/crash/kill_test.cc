@@ -1,6 +1,6 @@
 // Processes killed at random moments under mixed traffic. Every worker talks to every other over XRC: sends of all sizes, writes, reads,
-// handles opened and closed. One is killed and started anew, again and again; the others must go on, no message may arrive damaged, and
-// the fabric must hold exactly the objects of those who live.
+// atomics, handles opened and closed. One is killed and started anew, again and again; the others must go on, no message may arrive
+// damaged, and the fabric must hold exactly the objects of those who live.
 #include "conform/verbs.h"
 
 #include <sys/mman.h>
@@ -18,6 +18,8 @@ using namespace vt;
 constexpr int workers = 3;
 constexpr uint32_t slot_bytes = 12288, wqes = 32;
 constexpr uint32_t area = 4 * workers * slot_bytes; // where READs land; the receive buffers lie behind it
+constexpr uint32_t words = area + wqes * slot_bytes; // behind those: what each other one counts, and what its word held
+constexpr int access_to_all = all_access | IBV_ACCESS_REMOTE_ATOMIC;
 
 // What the workers know of each other, in memory that all map. A worker fills in its row and then sets its generation.
 struct Row {
@@ -28,6 +30,7 @@ struct Row {
     uint32_t tgt[workers], ini[workers]; // towards each other worker
     uint32_t round[workers];             // moves when the QPs towards that worker were made again
     uint64_t progress;
+    uint64_t atomics; // of ours that were carried out
     uint32_t paused;
 };
 
@@ -58,7 +61,7 @@ class Worker
 {
   public:
     Worker(Board &board, int me, int domain_fd, uint32_t seed)
-        : board_(board), me_(me), rng_(seed), n_(area + wqes * slot_bytes), xrcd_(make_xrcd(n_.ctx, domain_fd)),
+        : board_(board), me_(me), rng_(seed), n_(words + 4096, access_to_all), xrcd_(make_xrcd(n_.ctx, domain_fd)),
           recv_cq_(make_cq(n_.ctx, 256)), srq_(make_xrc_srq(n_.pd, xrcd_, recv_cq_, wqes, 1))
     {
         for (uint64_t i = 0; i < wqes; i++)
@@ -130,6 +133,7 @@ class Worker
             return;
         }
         Path path;
+        path.access |= IBV_ACCESS_REMOTE_ATOMIC;
         path.timeout = 10;
         path.retry = 3;
         path.lid = row.lid;
@@ -150,7 +154,8 @@ class Worker
             return;
         uint32_t length = rng_() % 4 ? 12 + rng_() % 500 : 12 + rng_() % (slot_bytes - 12);
         Send s(IBV_WR_SEND, {n_.sge((size_t) peer * 4 * slot_bytes + (rng_() % 4) * slot_bytes, length)});
-        switch (rng_() % 4) {
+        switch (rng_() % 5) {
+        case 4: s = count_there(row, (size_t) peer * depth + p.posted % depth); break;
         case 0:
             s.wr.opcode = IBV_WR_RDMA_WRITE;
             s.at(row.addr + (uint64_t) peer * 64, row.rkey);
@@ -164,6 +169,16 @@ class Worker
         }
         if (s.to_srq(row.srqn).id((uint64_t) peer).post(p.ini) == 0)
             p.outstanding++, p.posted++;
+    }
+
+    // One more in our word at the peer, which nobody else changes.
+    Send count_there(const Row &row, size_t result)
+    {
+        Send s(IBV_WR_ATOMIC_FETCH_AND_ADD, {n_.sge(words + 64 + result * 8, 8)});
+        s.wr.wr.atomic.remote_addr = row.addr + words + (uint64_t) me_ * 8;
+        s.wr.wr.atomic.rkey = row.rkey;
+        s.wr.wr.atomic.compare_add = 1;
+        return s;
     }
 
     // A send's buffer is used again once the sends of that many places later are posted: completions come in order.
@@ -206,6 +221,8 @@ class Worker
             if (wc.qp_num != peers_[peer].ini->qp_num)
                 continue;
             peers_[peer].outstanding--;
+            if (wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_FETCH_ADD)
+                __atomic_fetch_add(&board_.row[me_].atomics, 1, __ATOMIC_SEQ_CST);
             if (wc.status != IBV_WC_SUCCESS && peers_[peer].connected_to)
                 make_pair(peer);
         }
@@ -415,6 +432,8 @@ TEST_F(KillTest, SurvivorsGoOnAndOnlyTheirObjectsStay)
     all_progress(100);
     check_objects(workers);
     store(board_->stop, 1);
+    for (auto &row : board_->row)
+        EXPECT_GT(load(row.atomics), 0u);
     for (auto &c : child_) {
         EXPECT_EQ(c->wait(), 0);
         c.reset();
