@@ -17,7 +17,7 @@ using namespace vt;
 
 constexpr int workers = 3;
 constexpr uint32_t slot_bytes = 12288, wqes = 32;
-constexpr uint32_t area = 4 * workers * slot_bytes; // where READs land; the receive buffers lie behind it
+constexpr uint32_t area = 4 * workers * slot_bytes;  // where READs land; the receive buffers lie behind it
 constexpr uint32_t words = area + wqes * slot_bytes; // behind those: what each other one counts, and what its word held
 constexpr int access_to_all = all_access | IBV_ACCESS_REMOTE_ATOMIC;
 
