@@ -198,8 +198,8 @@ TEST_F(Limits, FilesMayNotBeThatLarge)
             ibv_free_device_list(list);
     });
     EXPECT_EQ(child.wait(), 0);
-    Node joins; // and whoever is not limited makes it
-    Child limited([](const Link &) {
+    Child limited([](const Link &link) {
+        link.get<char>();
         rlimit limit = {1u << 30, 1u << 30};
         need(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
         Node n;
@@ -207,6 +207,8 @@ TEST_F(Limits, FilesMayNotBeThatLarge)
         post_recv(pair.srq, 1, {n.sge(0, 64)});
         EXPECT_EQ(outcome(pair.ini, Send(IBV_WR_SEND, {n.sge(64, 32)}).to_srq(pair.srqn)), IBV_WC_SUCCESS);
     });
+    Node makes; // which is not limited
+    limited.link().put('g');
     EXPECT_EQ(limited.wait(), 0);
 }
 

@@ -464,34 +464,37 @@ static void leave(void (*part)(void))
 uint32_t vs_leaving;
 enum { LEAVING = 1, LEFT = 2 };
 static __thread bool leaver __attribute__((tls_model("initial-exec")));
+static struct vs_segment *second; /* the leaver's view, through which it also takes the control lock; NULL: there was no room */
 
-/* Control lock held; it is given back through the second mapping. Where there is no room for that, the threads keep the segment. */
+static void map_second(void)
+{
+	void *p = mmap(NULL, VS_SEGMENT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, seg_fd, 0);
+
+	second = p == MAP_FAILED ? NULL : p;
+}
+
+/* Control lock held. Where there is no room for all that, the threads keep the segment. */
 static void part(void)
 {
 	char *own = mmap(NULL, VS_SEGMENT_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	char *shared = mmap(NULL, VS_SEGMENT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, seg_fd, 0);
 	struct vs_proc_shm *me = (struct vs_proc_shm *)(void *)(own + ((char *)vs_me - (char *)vs_seg));
 
-	if (own != MAP_FAILED && shared != MAP_FAILED) {
-		memcpy(own, vs_seg, offsetof(struct vs_segment, control)); /* what the fabric is like */
-		memcpy(me->hazard, vs_me->hazard, sizeof(me->hazard)); /* all taken, still */
-		me->leaving = vs_me->leaving;
-		if (mremap(own, VS_SEGMENT_SIZE, VS_SEGMENT_SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, vs_seg) != MAP_FAILED) {
-			vs_seg = (struct vs_segment *)(void *)shared;
-			find_places();
-			return;
-		}
+	if (own == MAP_FAILED || !second)
+		return;
+	memcpy(own, vs_seg, offsetof(struct vs_segment, control)); /* what the fabric is like */
+	memcpy(me->hazard, vs_me->hazard, sizeof(me->hazard)); /* all taken, still */
+	me->leaving = vs_me->leaving;
+	if (mremap(own, VS_SEGMENT_SIZE, VS_SEGMENT_SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, vs_seg) != MAP_FAILED) {
+		vs_seg = second;
+		find_places();
 	}
-	if (own != MAP_FAILED)
-		munmap(own, VS_SEGMENT_SIZE);
-	if (shared != MAP_FAILED)
-		munmap(shared, VS_SEGMENT_SIZE);
 }
 
 void vs_segment_leave(void)
 {
 	struct vs_segment *threads = vs_seg;
 
+	map_second();
 	leaver = true;
 	vs_store_full(&vs_leaving, LEAVING);
 	vs_process_shut();
@@ -652,9 +655,15 @@ static void lock_control(pthread_mutex_t *control)
 	}
 }
 
+/* The leaver sees its lock in one place all the time. */
+static pthread_mutex_t *control_lock(void)
+{
+	return leaver && second ? &second->control : &vs_seg->control;
+}
+
 void vs_control_lock(void)
 {
-	pthread_mutex_t *control = &vs_seg->control;
+	pthread_mutex_t *control = control_lock();
 
 	lock_control(control);
 	if (!vs_load(&vs_leaving) || leaver)
@@ -668,5 +677,5 @@ void vs_control_lock(void)
 
 void vs_control_unlock(void)
 {
-	pthread_mutex_unlock(&vs_seg->control);
+	pthread_mutex_unlock(control_lock());
 }
