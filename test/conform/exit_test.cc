@@ -73,13 +73,16 @@ void repost_all_the_time(Busy *b)
         post_recv(b->in, 1, {b->node.sge(64, 64)});
 }
 
+ibv_mr *mr; // what was made before the end and is refused to be destroyed after it is not lost
+ibv_cq *cq;
+
 void make_all_the_time(Busy *b)
 {
     for (char byte;;) {
-        if (ibv_mr *mr = ibv_reg_mr(b->node.pd, &byte, 1, 0))
-            ibv_dereg_mr(mr);
-        if (ibv_cq *cq = ibv_create_cq(b->node.ctx, 16, nullptr, nullptr, 0))
-            ibv_destroy_cq(cq);
+        if (!mr || ibv_dereg_mr(mr) == 0)
+            mr = ibv_reg_mr(b->node.pd, &byte, 1, 0);
+        if (!cq || ibv_destroy_cq(cq) == 0)
+            cq = ibv_create_cq(b->node.ctx, 16, nullptr, nullptr, 0);
     }
 }
 
