@@ -208,7 +208,14 @@ void receive_without_first_thread(const Link &link)
     }
 }
 
-TEST_F(ExitTest, OfTheFirstThreadAlone)
+// Each time a peer looks for its memory at another moment after its start.
+class FirstThread : public ExitTest, public ::testing::WithParamInterface<int>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(Rounds, FirstThread, ::testing::Range(0, 20));
+
+TEST_P(FirstThread, OfTheFirstThreadAlone)
 {
     Child receiver([](const Link &link) {
         std::thread([&link] {

@@ -124,6 +124,7 @@ static enum vs_verdict place_message(struct vs_request *req, struct vs_qp_shm *p
 	VS_POINT(send_placed);
 	if (err == ESRCH) {
 		vs_rq_give_back(&t->view, taken->wqe);
+		vs_event_send(t->owner, VS_EVENT_RQ_RETURN, t->rq & VS_RQ_SRQ ? VS_SRQ : VS_QP, t->rq & ~VS_RQ_SRQ, 0); /* if it is alive after all */
 		return VS_NO_RESPONSE;
 	}
 	if (err)

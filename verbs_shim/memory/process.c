@@ -105,7 +105,8 @@ int vs_process_join(void)
 		return err;
 	}
 	VS_POINT(process_locked);
-	proc->pid = proc->thread = getpid();
+	proc->pid = getpid();
+	proc->thread = (int32_t)syscall(SYS_gettid); /* until there is an engine */
 	proc->host = VS_NO_HOST; /* until it joins one; tools never do */
 	proc->pid_ns = pid_namespace();
 	read_comm(proc->comm, sizeof(proc->comm));
