@@ -208,12 +208,19 @@ void receive_without_first_thread(const Link &link)
     }
 }
 
-// Each time a peer looks for its memory at another moment after its start.
+// Each time a peer looks for its memory at another moment after its start. The thread sanitizer knows no threads but the first in a child of
+// a process that had some, so it sees one round.
 class FirstThread : public ExitTest, public ::testing::WithParamInterface<int>
 {
 };
 
-INSTANTIATE_TEST_SUITE_P(Rounds, FirstThread, ::testing::Range(0, 20));
+#if defined(__SANITIZE_THREAD__)
+constexpr int moments = 1;
+#else
+constexpr int moments = 20;
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Rounds, FirstThread, ::testing::Range(0, moments));
 
 TEST_P(FirstThread, OfTheFirstThreadAlone)
 {

@@ -592,7 +592,6 @@ TEST_F(DeathTest, AnEngineTouchesNothingButItsProcesssRegions)
         void *gone = mmap(nullptr, asked_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         need(gone != MAP_FAILED, "mmap");
         Mr unmapped(ibv_reg_mr(n.pd, gone, asked_page, atomic));
-        need(munmap(gone, asked_page) == 0, "munmap");
         uint32_t closed;
         {
             Context c = open_device();
@@ -603,6 +602,7 @@ TEST_F(DeathTest, AnEngineTouchesNothingButItsProcesssRegions)
             left.release();
             pd.release();
         }
+        need(munmap(gone, asked_page) == 0, "munmap"); // at last: nothing else may be mapped there
         link.put(AskedRegions{(uintptr_t) at, whole->rkey, readable->rkey, unmapped->rkey, closed, (uintptr_t) gone});
         link.meet();
         EXPECT_EQ(__atomic_load_n((uint64_t *) (void *) at, __ATOMIC_SEQ_CST), 15u);
