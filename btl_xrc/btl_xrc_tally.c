@@ -130,19 +130,27 @@ static void read_all(int fd, struct xrc_tally *sum)
     }
 }
 
+static bool has_rows(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_size > 0;
+}
+
 /*
  * All add their rows before they let go, so whoever gets the lock alone finds all of them. It may be nobody's at the
- * first try of the last two; then both have let go, and one finds the file removed by the other.
+ * first try of the last two; then both have let go, and one finds the file emptied by the other. That the file is no
+ * longer in its directory says nothing: a rank that ends first clears away the job's directory with all that is in it.
  */
 bool xrc_tally_leave(int fd, const char *path, struct xrc_tally_row *row, struct xrc_tally *sum)
 {
     row->ended = 1;
     (void) write_row(fd, row); /* without it, this rank has ended without a word */
     set_lock(fd, F_SETLK, F_UNLCK);
-    bool last = set_lock(fd, F_SETLK, F_WRLCK) == 0 && links(fd) == 1;
+    bool last = set_lock(fd, F_SETLK, F_WRLCK) == 0 && links(fd) >= 0 && has_rows(fd);
     if (last) {
         memset(sum, 0, sizeof *sum);
         read_all(fd, sum);
+        last = ftruncate(fd, 0) == 0;
         unlink(path);
     }
     close(fd);

@@ -3,7 +3,7 @@
  * What happened, in numbers: their names, a row of them for each rank, and the report that the rows of a host add up to.
  *
  * The rows lie in a file. Each rank holds a shared lock on it from its start to its end, when it adds its row; who then
- * gets the lock alone was the last, prints, and removes the file. The kernel lets go of a dead rank's lock, so nobody
+ * gets the lock alone was the last, prints, and empties and removes the file. The kernel lets go of a dead rank's lock, so nobody
  * waits for it, nor for anybody else. A process must open the file once only, see fcntl(2). Plain C and POSIX, so that
  * it can be tested alone.
  */

@@ -169,6 +169,22 @@ TEST_F(Tally, NobodyWaitsForTheDead)
 }
 
 // All at once: exactly one prints, and it has all rows.
+// A rank that has ended clears away its job's directory while another still adds its row: that one prints.
+TEST_F(Tally, AFileThatWasRemovedUnderneathIsReportedAllTheSame)
+{
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (uint32_t i = 0; i < 3; ++i) {
+        ranks.push_back(std::make_unique<Rank>(path, i));
+    }
+    ranks[0]->tell_to_leave();
+    EXPECT_EQ(0u, ranks[0]->left());
+    EXPECT_EQ(0, unlink(path.c_str()));
+    ranks[1]->tell_to_leave();
+    EXPECT_EQ(0u, ranks[1]->left());
+    ranks[2]->tell_to_leave();
+    EXPECT_EQ(303u, ranks[2]->left());
+}
+
 TEST_F(Tally, ExactlyOnePrints)
 {
     for (int round = 0; round < 50; ++round) {
@@ -287,11 +303,12 @@ TEST_F(Tally, TheReport)
     std::string text = made;
     free(made);
     EXPECT_EQ(0u, text.find("btl xrc: report of host node7, 2 ranks\n")) << text;
-    for (const char *line : {"    INI                     4          4 ", "    TGT                     4          4 ",
-                             "    second handles          4          4 ", "    RC instead              6          - ",
-                             "    receive buffers         8          4 ", "      at the start          2          - ",
-                             "    mlx5_0 port 1 LID 9                 2               1            2            1      4\n"
-                             "      now at port 2 LID 12                                                          2\n"}) {
+    for (const char *line :
+         {"    INI                     4          4 ", "    TGT                     4          4 ",
+          "    second handles          4          4 ", "    RC instead              6          - ",
+          "    receive buffers         8          4 ", "      at the start          2          - ",
+          "    mlx5_0 port 1 LID 9                 2               1            2            1      4\n"
+          "      now at port 2 LID 12                                                          2\n"}) {
         EXPECT_NE(std::string::npos, text.find(line)) << line << "\n" << text;
     }
     sum.joined = 3;
