@@ -87,29 +87,30 @@ int vs_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 {
 	VS_ASKS_KERNEL(query_port, context);
 	const struct vs_port_shm *port = vs_fabric_port(vs_context(context)->hca, port_num);
+	struct ibv_port_attr full = { 0 };
 	enum ibv_port_state state;
 
 	if (!port)
 		return EINVAL;
 	state = (enum ibv_port_state)vs_load(&port->state);
+	full.state = state;
+	full.max_mtu = IBV_MTU_4096;
+	full.active_mtu = IBV_MTU_4096;
+	full.gid_tbl_len = 1;
+	full.port_cap_flags = IBV_PORT_SYS_IMAGE_GUID_SUP;
+	full.max_msg_sz = vs_fabric_max_msg();
+	full.pkey_tbl_len = (uint16_t)vs_fabric_pkeys(port);
+	full.lid = vs_fabric_lid(port);
+	full.sm_lid = full.lid ? (uint16_t)(1 + port->subnet) : 0; /* a subnet manager each */
+	full.lmc = port->lmc;
+	full.max_vl_num = 1;
+	full.active_width = 2; /* 4X */
+	full.active_speed = 32; /* EDR */
+	full.phys_state = state == IBV_PORT_DOWN ? 3 : 5; /* Disabled, LinkUp */
+	full.link_layer = port->ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+	full.flags = port->ethernet ? (uint8_t)IBV_QPF_GRH_REQUIRED : 0;
 	memset(attr, 0, size);
-	attr->state = state;
-	attr->max_mtu = IBV_MTU_4096;
-	attr->active_mtu = IBV_MTU_4096;
-	attr->gid_tbl_len = 1;
-	attr->port_cap_flags = IBV_PORT_SYS_IMAGE_GUID_SUP;
-	attr->max_msg_sz = vs_fabric_max_msg();
-	attr->pkey_tbl_len = (uint16_t)vs_fabric_pkeys(port);
-	attr->lid = vs_fabric_lid(port);
-	attr->sm_lid = attr->lid ? (uint16_t)(1 + port->subnet) : 0; /* a subnet manager each */
-	attr->lmc = port->lmc;
-	attr->max_vl_num = 1;
-	attr->active_width = 2; /* 4X */
-	attr->active_speed = 32; /* EDR */
-	attr->phys_state = state == IBV_PORT_DOWN ? 3 : 5; /* Disabled, LinkUp */
-	attr->link_layer = port->ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
-	if (size >= sizeof(*attr))
-		attr->flags = port->ethernet ? (uint8_t)IBV_QPF_GRH_REQUIRED : 0;
+	memcpy(attr, &full, size < sizeof(full) ? size : sizeof(full)); /* the caller's structure may be older, or newer */
 	return 0;
 }
 
