@@ -602,7 +602,8 @@ TEST_F(DeathTest, AnEngineTouchesNothingButItsProcesssRegions)
             left.release();
             pd.release();
         }
-        need(munmap(gone, asked_page) == 0, "munmap"); // at last: nothing else may be mapped there
+        // What it was is gone, and nothing else may be mapped there meanwhile.
+        need(mmap(gone, asked_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == gone, "mmap");
         link.put(AskedRegions{(uintptr_t) at, whole->rkey, readable->rkey, unmapped->rkey, closed, (uintptr_t) gone});
         link.meet();
         EXPECT_EQ(__atomic_load_n((uint64_t *) (void *) at, __ATOMIC_SEQ_CST), 15u);
