@@ -25,8 +25,9 @@
 #    include "opal/mca/btl/btl.h"
 #    include "opal/runtime/opal_progress.h"
 
+#    include "stuck.h"
+
 #    include <fcntl.h>
-#    include <signal.h>
 #    include <stdlib.h>
 #    include <string.h>
 #    include <time.h>
@@ -35,15 +36,6 @@
 enum { STUCK_AFTER = 60, BYTES = 1 << 20, HANDLE = 16, MOST = 64 };
 
 static int ended, status;
-
-static void stuck(int signo)
-{
-    static const char text[] = "mpi_areas: stuck\n";
-    ssize_t rc = write(STDERR_FILENO, text, sizeof text - 1);
-    (void) signo;
-    (void) rc;
-    _exit(3);
-}
 
 static void fail(const char *what)
 {
@@ -160,8 +152,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: mpi_areas FILE\n");
         return 2;
     }
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_areas: stuck");
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (1 == rank) {

@@ -10,12 +10,12 @@
  * Exit status: 0 all right, 1 wrong data, 2 wrong use, 3 stuck.
  */
 #include "buffer.h"
+#include "stuck.h"
 
 #include <fcntl.h>
 #include <getopt.h>
 #include <mpi.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +26,6 @@ enum { STUCK_AFTER = 60, MOST = 1000 };
 static uint64_t seed = 1;
 static int messages = 300;
 static const char *file;
-
-static void stuck(int signo)
-{
-    static const char text[] = "mpi_busy: stuck\n";
-    ssize_t rc = write(STDERR_FILENO, text, sizeof text - 1);
-    (void) signo;
-    (void) rc;
-    _exit(3);
-}
 
 static void compute(void)
 {
@@ -130,8 +121,7 @@ int main(int argc, char **argv)
         return 2;
     }
     file = argv[optind + 1];
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_busy: stuck");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     errors = run(argv[optind], rank);

@@ -4,11 +4,11 @@
 #include "buffer.h"
 #include "check.h"
 #include "sizes.h"
+#include "stuck.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +22,6 @@ struct options {
     unsigned timeout;
     double seconds;
 };
-
-/* For the alarm handler only. */
-static struct check *running;
 
 uint64_t check_key(const struct check *c, int from, int to, uint64_t serial)
 {
@@ -66,16 +63,6 @@ void check_received(struct check *c, const void *data, size_t len, int from, uin
     c->bytes += len;
 }
 
-static void stuck(int signal)
-{
-    char text[128];
-    int n = snprintf(text, sizeof(text), "%s: rank %d: stuck in part %s\n", check_name, running->rank, running->part);
-
-    (void) signal;
-    (void) !write(STDERR_FILENO, text, (size_t) n);
-    _exit(3);
-}
-
 static bool chosen(const char *list, const char *name)
 {
     size_t n = strlen(name);
@@ -95,7 +82,7 @@ static uint64_t run_part(struct check *c, const struct part *part, unsigned time
 
     c->part = part->name;
     c->messages = c->bytes = c->errors = 0;
-    alarm(timeout);
+    stuck_after(timeout, "%s: rank %d: stuck in part %s", check_name, c->rank, c->part);
     part->run(c);
     mine[0] = c->messages, mine[1] = c->bytes, mine[2] = c->errors;
     MPI_Allreduce(mine, all, 3, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
@@ -228,9 +215,7 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 77;
     }
-    running = &c;
-    signal(SIGALRM, stuck);
-    alarm(options.timeout);
+    stuck_after(options.timeout, "%s: rank %d: stuck in part %s", check_name, c.rank, c.part);
     c.sizes = sizes_to_try(c.max, options.limits);
     double until = MPI_Wtime() + options.seconds;
     do

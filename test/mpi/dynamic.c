@@ -10,12 +10,12 @@
  * Exit status: 0 all right, 1 wrong data, 2 wrong use, 3 stuck.
  */
 #include "buffer.h"
+#include "stuck.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <mpi.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,27 +35,13 @@ struct options {
     uint64_t seed;
 };
 
-/* What is being done, for whoever finds it stuck. */
-static const char *volatile doing = "MPI_Init";
-static volatile int round_now;
-static int world_rank;
+static int world_rank, round_now;
 static int told = -1, go = -1;
 static const char *who = "parent";
 
-static void stuck(int signal)
-{
-    char text[160];
-    int n =
-        snprintf(text, sizeof(text), "mpi_dynamic: %s %d: round %d: stuck in %s\n", who, world_rank, round_now, doing);
-    (void) signal;
-    (void) !write(STDERR_FILENO, text, (size_t) n);
-    _exit(3);
-}
-
 static void now(const char *what)
 {
-    doing = what;
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_dynamic: %s %d: round %d: stuck in %s", who, world_rank, round_now, what);
 }
 
 static bool has(const char *parts, const char *part)
@@ -319,8 +305,7 @@ int main(int argc, char **argv)
     struct options o = {.rounds = 5, .children = 2, .parts = "spawn,port", .seed = (uint64_t) getpid()};
     bool spawned = argc == 5 && strcmp(argv[1], "--child") == 0;
     int errors;
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    now("MPI_Init");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     if (!spawned && parse(argc, argv, &o) != 0) {

@@ -17,12 +17,12 @@
  */
 #include "buffer.h"
 #include "pvar.h"
+#include "stuck.h"
 
 #include <fcntl.h>
 #include <getopt.h>
 #include <mpi.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -46,15 +46,6 @@ static void fail(const char *what, int status)
 {
     fprintf(stderr, "mpi_incast: rank %d: %s\n", rank, what);
     MPI_Abort(MPI_COMM_WORLD, status);
-}
-
-static void stuck(int signo)
-{
-    static const char text[] = "mpi_incast: stuck\n";
-    ssize_t rc = write(STDERR_FILENO, text, sizeof text - 1);
-    (void) signo;
-    (void) rc;
-    _exit(3);
 }
 
 static uint64_t key_of(int from, uint64_t serial)
@@ -300,8 +291,7 @@ static void read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     read_options(argc, argv);
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_incast: stuck");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

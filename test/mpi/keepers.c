@@ -12,6 +12,7 @@
  */
 #include "buffer.h"
 #include "pvar.h"
+#include "stuck.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -57,15 +58,6 @@ static uint64_t seed = 1, round_now;
 static MPI_Comm above = MPI_COMM_WORLD; /* a receiver's: where the senders are */
 static struct receiver receivers[MOST];
 static int nreceivers;
-
-static void stuck(int signo)
-{
-    static const char text[] = "mpi_keepers: stuck\n";
-    ssize_t rc = write(STDERR_FILENO, text, sizeof text - 1);
-    (void) signo;
-    (void) rc;
-    _exit(3);
-}
 
 static void fail(const char *what, int status)
 {
@@ -390,8 +382,7 @@ int main(int argc, char **argv)
 {
     bool spawned = argc == 5 && strcmp(argv[1], "--child") == 0;
     uint64_t errors;
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_keepers: stuck");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -26,10 +26,10 @@
 #    include "opal/runtime/opal_progress.h"
 
 #    include "buffer.h"
+#    include "stuck.h"
 
 #    include <fcntl.h>
 #    include <getopt.h>
-#    include <signal.h>
 #    include <stdlib.h>
 #    include <unistd.h>
 
@@ -42,15 +42,6 @@ static int rank, ranks, rounds = 5;
 static uint64_t seed = 1;
 static const char *dir;
 static unsigned long errors;
-
-static void stuck(int signo)
-{
-    static const char text[] = "mpi_procs: stuck\n";
-    ssize_t rc = write(STDERR_FILENO, text, sizeof text - 1);
-    (void) signo;
-    (void) rc;
-    _exit(3);
-}
 
 static void made(const char *word, int round)
 {
@@ -171,8 +162,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: mpi_procs --at DIR [--rounds N] [--seed N]\n");
         return 2;
     }
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_procs: stuck");
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -8,8 +8,9 @@
  * --until: after the traffic, talk on until all ranks' NAME add up to SUM or more. Rank 0 says so when it begins.
  * Exit status: 0 all right, 1 no such variables, 2 wrong use, 3 stuck.
  */
+#include "stuck.h"
+
 #include <mpi.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,15 +30,6 @@ struct pvar {
 static MPI_T_pvar_session session;
 static struct pvar pvars[MOST];
 static int npvars, rank, ranks;
-
-static void stuck(int signal)
-{
-    static const char text[] = "mpi_pvars: stuck\n";
-    (void) signal;
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
-        _exit(4);
-    _exit(3);
-}
 
 static void fail(const char *what, int status)
 {
@@ -136,8 +128,7 @@ static void print(void)
 int main(int argc, char **argv)
 {
     int provided, num;
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_pvars: stuck");
     MPI_Init(&argc, &argv);
     /* Inside MPI_Init and MPI_Finalize: MPI_T_finalize after the latter crashes Open MPI 4.1.4 over any transport. */
     if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS)

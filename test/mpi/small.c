@@ -8,9 +8,10 @@
  * last one makes it when all have come.
  * Exit status: 0 all right, 1 wrong data, 2 wrong use, 3 stuck.
  */
+#include "stuck.h"
+
 #include <fcntl.h>
 #include <mpi.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -19,15 +20,6 @@
 enum { STUCK_AFTER = 60, MESSAGES = 40 };
 
 static int rank, ranks;
-
-static void stuck(int signal)
-{
-    static const char text[] = "mpi_small: stuck\n";
-    (void) signal;
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
-        _exit(4);
-    _exit(3);
-}
 
 static void fail(const char *what, int status)
 {
@@ -90,8 +82,7 @@ static void receive(const char *file)
 
 int main(int argc, char **argv)
 {
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_small: stuck");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

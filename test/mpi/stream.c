@@ -11,12 +11,12 @@
  * Exit status: 0 all right, 1 wrong data, 2 wrong use, 3 stuck, 4 MPI returned an error.
  */
 #include "buffer.h"
+#include "stuck.h"
 
 #include <fcntl.h>
 #include <getopt.h>
 #include <mpi.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,15 +215,6 @@ static void report(struct stream *s, uint64_t errors, size_t gaps)
                1e3 * before, 1e3 * after, before / after);
 }
 
-static void stuck(int signo)
-{
-    static const char text[] = "mpi_stream: a round does not end\n";
-    ssize_t rc = write(2, text, sizeof(text) - 1);
-    (void) signo;
-    (void) rc;
-    _exit(3);
-}
-
 static void set_up(struct stream *s, bool rma)
 {
     MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
@@ -288,8 +279,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "mpi_stream: no control file\n");
         return 2;
     }
-    signal(SIGALRM, stuck);
-    alarm(STUCK_AFTER);
+    stuck_after(STUCK_AFTER, "mpi_stream: a round does not end");
     MPI_Init(&argc, &argv);
     set_up(&s, rma);
     if (errors_return) {
