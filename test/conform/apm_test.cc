@@ -3,6 +3,7 @@
 //
 // Both ends are in this process; apm_shared_test.cc has TGT QPs that several processes hold.
 #include "conform/apm.h"
+#include "conform/pair.h"
 
 namespace
 {
@@ -11,63 +12,38 @@ using namespace vt;
 
 // ---- two paths between two QPs of this process ----
 
-enum Kind { RC, XRC };
 enum Paths { LMC, PORTS };
 
 using Shape = std::tuple<Kind, Paths>;
 
 std::string shape_name(const ::testing::TestParamInfo<Shape> &info)
 {
-    return std::string(std::get<0>(info.param) == RC ? "Rc" : "Xrc") + (std::get<1>(info.param) == LMC ? "OverLmc" : "OverPorts");
+    return std::string(std::get<0>(info.param) == XRC ? "Xrc" : "Rc") + (std::get<1>(info.param) == LMC ? "OverLmc" : "OverPorts");
 }
 
-// Both ends here. Over LMC both use port 1: the first path is LID 0 of each end's port, the second its LID with path bit 1. Over ports
+// Over LMC both use port 1: the first path is LID 0 of each end's port, the second its LID with path bit 1. Over ports
 // the first is port 1 to port 1, the second port 2 to port 2.
-class Apm : public vt::Test, public ::testing::WithParamInterface<Shape>
+class Apm : public BothEnds, public ::testing::WithParamInterface<Shape>
 {
   protected:
-    Apm() : Apm(std::get<0>(GetParam()), std::get<1>(GetParam()))
+    Apm() : BothEnds(std::get<0>(GetParam()), over_lmc() ? "lmc=1" : "ports=2"), events_(new Events(*n_))
     {
-    }
-    Apm(Kind kind, Paths paths)
-        : topology_("VERBS_SHIM_TOPOLOGY", paths == LMC ? "lmc=1" : "ports=2"), host_("VERBS_SHIM_HOST", "h"), kind_(kind), paths_(paths)
-    {
-        n_.reset(new Node);
-        events_.reset(new Events(*n_));
-        recv_cq_ = make_cq(n_->ctx);
         ibv_port_attr port;
         for (uint8_t i = 0; i < 2; i++) {
-            uint8_t num = paths == PORTS ? (uint8_t)(i + 1) : 1, bits = paths == PORTS ? 0 : i;
+            uint8_t num = over_lmc() ? 1 : (uint8_t)(i + 1), bits = over_lmc() ? i : 0;
             need(ibv_query_port(n_->ctx, num, &port) == 0, "ibv_query_port");
             way_[i] = {num, bits, (uint16_t)(port.lid + bits)};
         }
-        make_ends();
         need(bring_up_on(one_, way_[0], two_->qp_num) == 0 && bring_up_on(two_, way_[0], one_->qp_num) == 0, "to RTS");
     }
-    void make_ends()
+    static bool over_lmc()
     {
-        if (kind_ == XRC) {
-            xrcd_ = make_xrcd(n_->ctx);
-            srq_ = make_xrc_srq(n_->pd, xrcd_, recv_cq_);
-            two_ = make_tgt(xrcd_);
-            one_ = make_qp(IBV_QPT_XRC_SEND, n_->pd, n_->cq);
-        } else {
-            srq_ = make_srq(n_->pd);
-            one_ = make_qp(IBV_QPT_RC, n_->pd, n_->cq);
-            two_ = make_qp(IBV_QPT_RC, n_->pd, recv_cq_, srq_);
-        }
+        return std::get<1>(GetParam()) == LMC;
     }
     void TearDown() override
     {
-        check_fabric();
-        one_ = Qp();
-        two_ = Qp();
-        srq_ = Srq();
-        xrcd_ = Xrcd();
-        recv_cq_ = Cq();
         events_.reset();
-        n_.reset();
-        vt::Test::TearDown();
+        BothEnds::TearDown();
     }
 
     // A message of one end to the other, and how it ended; delivered must say how many arrived.
@@ -78,18 +54,9 @@ class Apm : public vt::Test, public ::testing::WithParamInterface<Shape>
     }
     void post()
     {
-        need(post_recv(srq_, ++sent_) == 0, "post");
-        Send s(IBV_WR_SEND);
-        if (kind_ == XRC)
-            s.to_srq(srq_num(srq_));
-        need(s.post(one_) == 0, "ibv_post_send");
-    }
-    int delivered()
-    {
-        int n = 0;
-        for (ibv_wc wc = {}; ibv_poll_cq(recv_cq_, 1, &wc) == 1; n++)
-            EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-        return n;
+        post_receive(++sent_);
+        Send s;
+        need(to_responder(s).post(one_) == 0, "ibv_post_send");
     }
     // One message arms both: the request the responder, its answer the requester.
     void arm(int alternate = 1)
@@ -115,15 +82,7 @@ class Apm : public vt::Test, public ::testing::WithParamInterface<Shape>
         events_->expect(type, of, n);
     }
 
-    Setting topology_, host_;
-    Kind kind_;
-    Paths paths_;
-    std::unique_ptr<Node> n_;
     std::unique_ptr<Events> events_;
-    Cq recv_cq_;
-    Xrcd xrcd_;
-    Srq srq_;
-    Qp one_, two_; // requester, responder
     Way way_[2];
     uint64_t sent_ = 0;
 };
@@ -566,7 +525,7 @@ TEST_P(Apm, LateAnswersChangeNothing)
     EXPECT_EQ(qp_counter(one_->qp_num, "retries"), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Apm, ::testing::Combine(::testing::Values(RC, XRC), ::testing::Values(LMC, PORTS)), shape_name);
-INSTANTIATE_TEST_SUITE_P(All, ApmOverPorts, ::testing::Combine(::testing::Values(RC, XRC), ::testing::Values(PORTS)), shape_name);
+INSTANTIATE_TEST_SUITE_P(All, Apm, ::testing::Combine(::testing::Values(RC_SRQ, XRC), ::testing::Values(LMC, PORTS)), shape_name);
+INSTANTIATE_TEST_SUITE_P(All, ApmOverPorts, ::testing::Combine(::testing::Values(RC_SRQ, XRC), ::testing::Values(PORTS)), shape_name);
 
 } // namespace

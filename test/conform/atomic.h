@@ -2,14 +2,12 @@
 #ifndef TEST_CONFORM_ATOMIC_H
 #define TEST_CONFORM_ATOMIC_H
 
-#include "conform/verbs.h"
+#include "conform/pair.h"
 
 namespace vt
 {
 
 constexpr int atomic_access = all_access | IBV_ACCESS_REMOTE_ATOMIC;
-
-enum Kind { RC, XRC };
 
 // An atomic; the old value comes to offset `to` of the sender's memory.
 struct Atomic : Send {

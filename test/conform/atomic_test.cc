@@ -1,7 +1,6 @@
 // CMP_AND_SWP and FETCH_AND_ADD on RC and XRC: results, what is checked and in which order, many processes at one word, and the saved
 // result: a request that comes again is answered as before and never carried out twice. All of it with either kind of atomicity.
 #include "conform/atomic.h"
-#include "conform/faults.h"
 #include "conform/peer.h"
 
 namespace
@@ -9,19 +8,12 @@ namespace
 
 using namespace vt;
 
-// Both ends in this process.
-class AtomicOps : public vt::Test, public ::testing::WithParamInterface<std::tuple<Kind, bool>>
+class AtomicOps : public BothEnds, public ::testing::WithParamInterface<std::tuple<Kind, bool>>
 {
   protected:
-    AtomicOps() : host_("VERBS_SHIM_HOST", "h"), topology_("VERBS_SHIM_TOPOLOGY", topology_of(glob()))
+    AtomicOps() : BothEnds(std::get<0>(GetParam()), topology_of(glob()), atomic_access), other_pd_(ibv_alloc_pd(n_->ctx))
     {
-        n_.reset(new Node(1 << 16, atomic_access));
-        other_pd_ = Pd(ibv_alloc_pd(n_->ctx));
         make();
-    }
-    static bool xrc()
-    {
-        return std::get<0>(GetParam()) == XRC;
     }
     static bool glob()
     {
@@ -30,41 +22,16 @@ class AtomicOps : public vt::Test, public ::testing::WithParamInterface<std::tup
     void make(Path p = {})
     {
         p.access |= IBV_ACCESS_REMOTE_ATOMIC;
-        make_with(p);
-    }
-    void make_with(const Path &p)
-    {
-        one_ = Qp();
-        two_ = Qp();
-        if (xrc()) {
-            if (!xrcd_)
-                xrcd_ = make_xrcd(n_->ctx);
-            if (!srq_)
-                srq_ = make_xrc_srq(n_->pd, xrcd_, n_->cq);
-            two_ = make_tgt(xrcd_);
-            one_ = make_qp(IBV_QPT_XRC_SEND, n_->pd, n_->cq);
-        } else {
-            one_ = make_qp(IBV_QPT_RC, n_->pd, n_->cq);
-            two_ = make_qp(IBV_QPT_RC, n_->pd, n_->cq);
-        }
-        connect(one_, n_->lid, two_, n_->lid, p);
+        connect_ends(p);
     }
     void TearDown() override
     {
-        check_fabric();
-        one_ = Qp();
-        two_ = Qp();
-        srq_ = Srq();
-        xrcd_ = Xrcd();
         other_pd_ = Pd();
-        n_.reset();
-        vt::Test::TearDown();
+        BothEnds::TearDown();
     }
     ibv_wc run(Atomic a)
     {
-        if (xrc())
-            a.to_srq(srq_num(srq_));
-        need(a.id(7).post(one_) == 0, "post");
+        need(to_responder(a).id(7).post(one_) == 0, "post");
         return next_wc(n_->cq);
     }
     ibv_wc_status add(uint64_t addr, uint32_t rkey, uint64_t n = 1)
@@ -72,12 +39,7 @@ class AtomicOps : public vt::Test, public ::testing::WithParamInterface<std::tup
         return run(Atomic(*n_, IBV_WR_ATOMIC_FETCH_AND_ADD, addr, rkey, n)).status;
     }
 
-    Setting host_, topology_;
-    std::unique_ptr<Node> n_;
     Pd other_pd_;
-    Xrcd xrcd_;
-    Srq srq_;
-    Qp one_, two_;
     static constexpr size_t at_ = 4096; // of the word
 };
 
@@ -126,9 +88,7 @@ TEST_P(AtomicOps, InALine)
     const int n = 40;
     for (int i = 0; i < n; i++) {
         Atomic a(*n_, IBV_WR_ATOMIC_FETCH_AND_ADD, n_->addr(at_), n_->mr->rkey, 3, 0, 8 * (size_t)i);
-        if (xrc())
-            a.to_srq(srq_num(srq_));
-        ASSERT_EQ(a.post(one_), 0);
+        ASSERT_EQ(to_responder(a).post(one_), 0);
     }
     for (int i = 0; i < n; i++) {
         EXPECT_EQ(next_wc(n_->cq).status, IBV_WC_SUCCESS);
@@ -165,7 +125,7 @@ TEST_P(AtomicOps, QpAccess)
     for (int access : {0, (int)IBV_ACCESS_REMOTE_READ, (int)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)}) {
         Path p;
         p.access = access;
-        make_with(p);
+        connect_ends(p);
         EXPECT_EQ(add(n_->addr(at_), n_->mr->rkey), IBV_WC_REM_INV_REQ_ERR) << access;
         EXPECT_EQ(state_of(two_), IBV_QPS_ERR);
     }
@@ -252,9 +212,8 @@ TEST_P(AtomicOps, ALostAnswerIsReplayed)
 TEST_P(AtomicOps, TheReplayedResultIsTheOldOne)
 {
     Path p;
-    p.access |= IBV_ACCESS_REMOTE_ATOMIC;
     p.retry = 7;
-    make_with(p);
+    make(p);
     word(*n_, at_) = 10;
     word(*n_, 0) = 0xdead;
     order("drop ack times 7");
@@ -287,9 +246,8 @@ TEST_P(AtomicOps, ManyMoreThanAreSaved)
 TEST_P(AtomicOps, ALostAnswerWithoutRetries)
 {
     Path p;
-    p.access |= IBV_ACCESS_REMOTE_ATOMIC;
     p.retry = 0;
-    make_with(p);
+    make(p);
     order("drop ack");
     EXPECT_EQ(add(n_->addr(at_), n_->mr->rkey, 3), IBV_WC_RETRY_EXC_ERR);
     EXPECT_EQ(word(*n_, at_), 3u) << "it was carried out, and the sender does not know";

@@ -8,8 +8,6 @@ namespace
 
 using namespace vt;
 
-enum Kind { RC, UC, XRC };
-
 union ibv_gid gid_of(ibv_context *c)
 {
     union ibv_gid gid;
@@ -21,37 +19,11 @@ union ibv_gid gid_of(ibv_context *c)
 enum Says { NO_GRH, RIGHT, OTHER_PORT, OTHER_SUBNET, ITSELF };
 
 // Two HCAs with two LIDs each, and a connection from the first to the second.
-class Gids : public vt::Test, public ::testing::WithParamInterface<Kind>
+class Gids : public BothEnds, public ::testing::WithParamInterface<Kind>
 {
   protected:
-    Gids() : topology_("VERBS_SHIM_TOPOLOGY", "devices=2,lmc=1"), host_("VERBS_SHIM_HOST", "h")
+    Gids() : BothEnds(GetParam(), "devices=2,lmc=1", all_access, 1)
     {
-        n_ = std::make_unique<Node>();
-        m_ = std::make_unique<Node>(1 << 16, all_access, 1);
-        recv_cq_ = make_cq(m_->ctx);
-        if (GetParam() == XRC) {
-            xrcd_ = make_xrcd(m_->ctx);
-            srq_ = make_xrc_srq(m_->pd, xrcd_, recv_cq_);
-            two_ = make_tgt(xrcd_);
-            one_ = make_qp(IBV_QPT_XRC_SEND, n_->pd, n_->cq);
-        } else {
-            ibv_qp_type type = GetParam() == RC ? IBV_QPT_RC : IBV_QPT_UC;
-            srq_ = make_srq(m_->pd);
-            one_ = make_qp(type, n_->pd, n_->cq);
-            two_ = make_qp(type, m_->pd, recv_cq_, srq_);
-        }
-    }
-    void TearDown() override
-    {
-        check_fabric();
-        one_ = Qp();
-        two_ = Qp();
-        srq_ = Srq();
-        xrcd_ = Xrcd();
-        recv_cq_ = Cq();
-        n_.reset();
-        m_.reset();
-        vt::Test::TearDown();
     }
     static union ibv_gid gid(Says says, const Node &self, const Node &peer)
     {
@@ -75,42 +47,33 @@ class Gids : public vt::Test, public ::testing::WithParamInterface<Kind>
     uint64_t arrives_in(ibv_wc_status *status)
     {
         Send s(IBV_WR_SEND, {n_->sge(0, 8)});
-        if (GetParam() == XRC)
-            s.to_srq(srq_num(srq_));
-        *status = outcome(one_, s);
+        *status = outcome(one_, to_responder(s));
         ibv_wc wc;
         return ibv_poll_cq(recv_cq_, 1, &wc) == 1 ? wc.wr_id : 0;
     }
-
-    Setting topology_, host_;
-    std::unique_ptr<Node> n_, m_;
-    Cq recv_cq_;
-    Xrcd xrcd_;
-    Srq srq_;
-    Qp one_, two_; // requester, responder
 };
 
 TEST_P(Gids, BothEndsMustMeanTheSamePath)
 {
     uint64_t next = 1;
     for (uint64_t i = next; i <= 25; i++)
-        ASSERT_EQ(post_recv(srq_, i, {m_->sge(0, 64)}), 0);
+        post_receive(i, {other_->sge(0, 64)});
     for (Says requester : {NO_GRH, RIGHT, OTHER_PORT, OTHER_SUBNET, ITSELF})
         for (Says responder : {NO_GRH, RIGHT, OTHER_PORT, OTHER_SUBNET, ITSELF}) {
             SCOPED_TRACE("requester " + std::to_string(requester) + ", responder " + std::to_string(responder));
             bool good = requester == responder && requester <= RIGHT;
-            bring_up_as(one_, requester, *n_, *m_, two_->qp_num);
-            bring_up_as(two_, responder, *m_, *n_, one_->qp_num);
+            bring_up_as(one_, requester, *n_, *other_, two_->qp_num);
+            bring_up_as(two_, responder, *other_, *n_, one_->qp_num);
             ibv_wc_status status;
             EXPECT_EQ(arrives_in(&status), good ? next++ : 0) << "what is dropped takes no WQE";
-            EXPECT_EQ(status, good || GetParam() == UC ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
+            EXPECT_EQ(status, good || GetParam() == UC_SRQ ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
             EXPECT_EQ(state_of(two_), IBV_QPS_RTS) << "it has seen nothing";
         }
     EXPECT_EQ(qp_counter(two_->qp_num, "naks_sent"), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Gids, ::testing::Values(RC, UC, XRC), [](const auto &info) {
-    return info.param == RC ? "Rc" : info.param == UC ? "Uc" : "Xrc";
+INSTANTIATE_TEST_SUITE_P(Transports, Gids, ::testing::Values(RC_SRQ, UC_SRQ, XRC), [](const auto &info) {
+    return info.param == RC_SRQ ? "Rc" : info.param == UC_SRQ ? "Uc" : "Xrc";
 });
 
 // ---- alternate paths ----
@@ -118,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, Gids, ::testing::Values(RC, UC, XRC), [](co
 class GlobalAlternates : public Gids
 {
   protected:
-    GlobalAlternates() : events_(std::make_unique<Events>(*m_))
+    GlobalAlternates() : events_(std::make_unique<Events>(*other_))
     {
     }
     void TearDown() override
@@ -149,11 +112,11 @@ TEST_P(GlobalAlternates, APeerMigratesToThePathThatItHasLoaded)
     for (auto &row : rows) {
         SCOPED_TRACE("requester " + std::to_string(row.requester) + ", responder " + std::to_string(row.responder));
         bool good = row.requester == row.responder;
-        bring_up_as(one_, NO_GRH, *n_, *m_, two_->qp_num);
-        bring_up_as(two_, NO_GRH, *m_, *n_, one_->qp_num);
-        load_global(one_, row.requester, *n_, *m_);
-        load_global(two_, row.responder, *m_, *n_);
-        ASSERT_EQ(post_recv(srq_, 1, {m_->sge(0, 64)}), 0);
+        bring_up_as(one_, NO_GRH, *n_, *other_, two_->qp_num);
+        bring_up_as(two_, NO_GRH, *other_, *n_, one_->qp_num);
+        load_global(one_, row.requester, *n_, *other_);
+        load_global(two_, row.responder, *other_, *n_);
+        ASSERT_EQ(post_recv(srq_, 1, {other_->sge(0, 64)}), 0);
         ibv_wc_status status;
         ASSERT_NE(arrives_in(&status), 0u);
         ASSERT_EQ(mig_of(one_), IBV_MIG_ARMED);
@@ -161,7 +124,7 @@ TEST_P(GlobalAlternates, APeerMigratesToThePathThatItHasLoaded)
         events_->drain();
         events_->forget(two_);
         ASSERT_EQ(migrate_to(one_, IBV_MIG_MIGRATED), 0);
-        ASSERT_EQ(post_recv(srq_, 2, {m_->sge(0, 64)}), 0);
+        ASSERT_EQ(post_recv(srq_, 2, {other_->sge(0, 64)}), 0);
         EXPECT_EQ(arrives_in(&status) != 0, good);
         EXPECT_EQ(status, good ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
         ASSERT_EQ(mig_of(two_), good ? IBV_MIG_MIGRATED : IBV_MIG_ARMED);
@@ -172,7 +135,7 @@ TEST_P(GlobalAlternates, APeerMigratesToThePathThatItHasLoaded)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, GlobalAlternates, ::testing::Values(RC, XRC),
-                         [](const auto &info) { return info.param == RC ? "Rc" : "Xrc"; });
+INSTANTIATE_TEST_SUITE_P(Transports, GlobalAlternates, ::testing::Values(RC_SRQ, XRC),
+                         [](const auto &info) { return info.param == RC_SRQ ? "Rc" : "Xrc"; });
 
 } // namespace

@@ -1,5 +1,5 @@
 // Packets, answers and datagrams that are lost, doubled or late to order: what arrives, what the sender sees, what is counted.
-#include "conform/faults.h"
+#include "conform/pair.h"
 #include "conform/peer.h"
 
 namespace
@@ -7,63 +7,28 @@ namespace
 
 using namespace vt;
 
-enum Kind { RC, RC_SRQ, XRC };
-
-class PacketFaults : public vt::Test, public ::testing::WithParamInterface<Kind>
+class PacketFaults : public BothEnds, public ::testing::WithParamInterface<Kind>
 {
   protected:
-    PacketFaults() : host_("VERBS_SHIM_HOST", "h")
+    PacketFaults() : BothEnds(GetParam())
     {
-        n_.reset(new Node);
-        recv_cq_ = make_cq(n_->ctx, 256);
-        if (GetParam() == XRC)
-            xrcd_ = make_xrcd(n_->ctx);
-        if (GetParam() != RC)
-            srq_ = GetParam() == XRC ? make_xrc_srq(n_->pd, xrcd_, recv_cq_) : make_srq(n_->pd);
-        make({});
-    }
-    void make(const Path &p)
-    {
-        one_ = Qp();
-        two_ = Qp();
-        two_ = GetParam() == XRC ? make_tgt(xrcd_) : make_qp(IBV_QPT_RC, n_->pd, recv_cq_, srq_);
-        one_ = make_qp(GetParam() == XRC ? IBV_QPT_XRC_SEND : IBV_QPT_RC, n_->pd, n_->cq);
-        connect(one_, n_->lid, two_, n_->lid, p);
+        connect_ends();
     }
     void make_retrying(int retry)
     {
         Path p;
         p.retry = (uint8_t)retry;
-        make(p);
-    }
-    void TearDown() override
-    {
-        check_fabric();
-        one_ = Qp();
-        two_ = Qp();
-        srq_ = Srq();
-        xrcd_ = Xrcd();
-        recv_cq_ = Cq();
-        n_.reset();
-        vt::Test::TearDown();
+        connect_ends(p);
     }
     Send message(ibv_wr_opcode op = IBV_WR_SEND, uint32_t length = 8)
     {
         Send s(op, {n_->sge(0, length)});
-        return s.at(n_->addr(32768), n_->mr->rkey).to_srq(srq_ && GetParam() == XRC ? srq_num(srq_) : 0);
+        return to_responder(s.at(n_->addr(32768), n_->mr->rkey));
     }
     void post(int n = 1)
     {
         for (int i = 0; i < n; i++)
-            need((srq_ ? post_recv(srq_, 1, {n_->sge(8192, 4096)}) : post_recv(two_, 1, {n_->sge(8192, 4096)})) == 0, "post");
-    }
-    // Completions of the receiver, all of them successes.
-    int delivered()
-    {
-        int n = 0;
-        for (ibv_wc wc = {}; ibv_poll_cq(recv_cq_, 1, &wc) == 1; n++)
-            EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-        return n;
+            post_receive(1, {n_->sge(8192, 4096)});
     }
     long sender(const char *counter)
     {
@@ -73,13 +38,6 @@ class PacketFaults : public vt::Test, public ::testing::WithParamInterface<Kind>
     {
         return qp_counter(two_->qp_num, counter);
     }
-
-    Setting host_;
-    std::unique_ptr<Node> n_;
-    Cq recv_cq_;
-    Xrcd xrcd_;
-    Srq srq_;
-    Qp one_, two_;
 };
 
 TEST_P(PacketFaults, TheNthPacketsAreLost)
@@ -208,10 +166,10 @@ TEST_P(PacketFaults, ForEverUntilCleared)
 {
     order("drop packet times ever");
     EXPECT_EQ(outcome(one_, message()), IBV_WC_RETRY_EXC_ERR);
-    make({});
+    connect_ends();
     EXPECT_EQ(outcome(one_, message()), IBV_WC_RETRY_EXC_ERR);
     order("clear");
-    make({});
+    connect_ends();
     post();
     EXPECT_EQ(outcome(one_, message()), IBV_WC_SUCCESS);
     EXPECT_EQ(delivered(), 1);
@@ -252,7 +210,7 @@ TEST_P(PacketFaults, ReceiverNotReadyIsCounted)
 {
     Path p;
     p.rnr = 2;
-    make(p);
+    connect_ends(p);
     EXPECT_EQ(outcome(one_, message()), IBV_WC_RNR_RETRY_EXC_ERR);
     EXPECT_EQ(receiver("rnr_sent"), 3) << "rnr_retry + 1";
     EXPECT_EQ(sender("rnr_received"), 3);
@@ -276,7 +234,7 @@ TEST_P(PacketFaults, AnRnrAnswerCanBeLostToo)
     Path p;
     p.rnr = 7;
     p.retry = 3;
-    make(p);
+    connect_ends(p);
     order("drop ack times 2");
     ASSERT_EQ(message().post(one_), 0);
     until([&] { return receiver("rnr_sent") >= 4; });

@@ -1,6 +1,5 @@
 // Waits are as long as the tables of the InfiniBand specification say for the code that a QP was given: 9.7.6.1.3 (ack timeout,
 // 4.096 us * 2^code) and table 45 (RNR NAK timer field). Only lower bounds: what takes longer took longer on this machine.
-#include "conform/faults.h"
 #include "conform/pair.h"
 
 #include <chrono>
@@ -10,50 +9,18 @@ namespace
 
 using namespace vt;
 
-class Timer : public vt::Test, public ::testing::WithParamInterface<bool>
+class Timer : public BothEnds, public ::testing::WithParamInterface<Kind>
 {
   protected:
     using Clock = std::chrono::steady_clock;
 
-    Timer() : host_("VERBS_SHIM_HOST", "h"), n_(new Node), recv_cq_(make_cq(n_->ctx))
+    Timer() : BothEnds(GetParam())
     {
-        if (xrc()) {
-            xrcd_ = make_xrcd(n_->ctx);
-            srq_ = make_xrc_srq(n_->pd, xrcd_, recv_cq_);
-        } else {
-            srq_ = make_srq(n_->pd);
-        }
-    }
-    void TearDown() override
-    {
-        one_ = Qp();
-        two_ = Qp();
-        srq_ = Srq();
-        xrcd_ = Xrcd();
-        recv_cq_ = Cq();
-        n_.reset();
-        vt::Test::TearDown();
-    }
-    static bool xrc()
-    {
-        return GetParam();
-    }
-    void connect_ends(Path requester, Path responder)
-    {
-        one_ = Qp();
-        two_ = Qp();
-        one_ = make_qp(xrc() ? IBV_QPT_XRC_SEND : IBV_QPT_RC, n_->pd, n_->cq);
-        two_ = xrc() ? make_tgt(xrcd_) : make_qp(IBV_QPT_RC, n_->pd, recv_cq_, srq_);
-        requester.lid = responder.lid = n_->lid;
-        requester.qpn = two_->qp_num;
-        responder.qpn = one_->qp_num;
-        bring_up(one_, requester);
-        bring_up(two_, responder);
     }
     Send message() const
     {
         Send s;
-        return xrc() ? s.to_srq(srq_num(srq_)) : s;
+        return to_responder(s);
     }
     // Microseconds until it ended in this way.
     double ends_after(ibv_wc_status status)
@@ -62,13 +29,6 @@ class Timer : public vt::Test, public ::testing::WithParamInterface<bool>
         EXPECT_EQ(outcome(one_, message()), status);
         return std::chrono::duration<double, std::micro>(Clock::now() - began).count();
     }
-
-    Setting host_;
-    std::unique_ptr<Node> n_;
-    Cq recv_cq_;
-    Xrcd xrcd_;
-    Srq srq_;
-    Qp one_, two_; // requester, responder
 };
 
 // The responder's timer counts, not the requester's; each retry waits for it.
@@ -117,7 +77,7 @@ TEST_P(Timer, RnrRetriesStartAnewWithEachMessage)
     connect_ends(requester, responder);
     for (uint64_t i = 0; i < 3; i++) {
         ASSERT_EQ(message().id(i).post(one_), 0);
-        ASSERT_EQ(post_recv(srq_, i), 0);
+        post_receive(i);
         ibv_wc wc = next_wc(n_->cq);
         EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
         EXPECT_EQ(wc.wr_id, i);
@@ -131,13 +91,13 @@ TEST_P(Timer, RetriesStartAnewWithEachMessage)
     requester.retry = 1;
     connect_ends(requester, {});
     for (uint64_t i = 0; i < 3; i++) {
-        ASSERT_EQ(post_recv(srq_, i), 0);
+        post_receive(i);
         order("drop packet nth 1");
         EXPECT_EQ(outcome(one_, message()), IBV_WC_SUCCESS);
     }
     EXPECT_EQ(qp_counter(one_->qp_num, "retries"), 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Timer, ::testing::Bool(), [](const auto &info) { return info.param ? "Xrc" : "Rc"; });
+INSTANTIATE_TEST_SUITE_P(All, Timer, ::testing::Values(RC_SRQ, XRC), [](const auto &info) { return info.param == XRC ? "Xrc" : "Rc"; });
 
 } // namespace
