@@ -24,6 +24,7 @@ void vs_cq_right_resizing(void);
 /* Is this CQ (id; 0: none) being resized? Then leave the data path and come again. Seeing that no resize is under way any more, one also
  * sees what the last one did. */
 bool vs_cq_resizing_slow(uint32_t cq_id);
+
 static inline bool vs_cq_resizing(uint32_t cq_id)
 {
 	return vs_load(&vs_seg->resizes) && vs_cq_resizing_slow(cq_id);
