@@ -8,6 +8,7 @@
 #include "btl_xrc_error.h"
 #include "btl_xrc_gone.h"
 #include "btl_xrc_path.h"
+#include "btl_xrc_room.h"
 #include "btl_xrc_service.h"
 #include "btl_xrc_ud.h"
 
@@ -48,7 +49,7 @@ struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, 
         for (uint32_t d = want_depth; d >= least || d == want_depth; d /= 2) {
             struct ibv_qp *ini = create_ini(module, d, want_inline, &init);
             if (NULL != ini) {
-                *depth = d;
+                *depth = init.cap.max_send_wr < d ? init.cap.max_send_wr : d;
                 *max_inline = init.cap.max_inline_data < *max_inline ? init.cap.max_inline_data : *max_inline;
                 return ini;
             }
@@ -63,33 +64,11 @@ struct ibv_qp *xrc_conn_make_ini(mca_btl_xrc_module_t *module, uint32_t *depth, 
     }
 }
 
-static uint32_t share_out(struct xrc_node *node, uint32_t depth, uint32_t wanted)
-{
-    const struct xrc_recvq *q = &mca_btl_xrc_component.recvq;
-    memset(node->credit, 0, sizeof(node->credit));
-    for (unsigned i = 0; i <= q->nclasses; ++i) {
-        uint32_t window = i < q->nclasses ? q->c[i].window : (uint32_t) mca_btl_xrc_component.params.rdma_window;
-        uint32_t share = depth >= wanted ? window : (uint32_t) ((uint64_t) window * depth / wanted);
-        node->credit[i < q->nclasses ? i : XRC_LANE_RDMA] = share > 0 ? (int32_t) share : 1;
-    }
-    return (uint32_t) node->credit[0];
-}
-
-static uint32_t all_windows(void)
-{
-    const struct xrc_recvq *q = &mca_btl_xrc_component.recvq;
-    uint32_t sum = (uint32_t) mca_btl_xrc_component.params.rdma_window;
-    for (unsigned i = 0; i < q->nclasses; ++i) {
-        sum += q->c[i].window;
-    }
-    return sum;
-}
-
 static int make_ini_of(struct xrc_node *node)
 {
     mca_btl_xrc_module_t *module = node->module;
     bool first = 0 == node->max_inline; /* else puts that wait may count on what the last one had */
-    uint32_t wanted = all_windows(), depth = wanted, max_inline = first ? module->max_inline : node->max_inline;
+    uint32_t depth = xrc_room_all_windows(), max_inline = first ? module->max_inline : node->max_inline;
     struct ibv_qp *ini = xrc_conn_make_ini(module, &depth, &max_inline, first);
     if (NULL == ini) {
         xrc_error_verb(module->device, "ibv_create_qp(XRC_SEND)", errno);
@@ -104,9 +83,7 @@ static int make_ini_of(struct xrc_node *node)
     node->ini = ini;
     xrc_node_set_ini_qpn(node, ini->qp_num);
     node->max_inline = max_inline;
-    /* Half a window at most stays unsignalled: the other half brings the completion that retires it. */
-    node->signal_every = (share_out(node, depth, wanted) + 1) / 2;
-    node->unsignalled = node->in_flight = 0;
+    xrc_room_begin(node, depth);
     node->last_posted = node->drained = false;
     xrc_count(&module->reach.inis, 1);
     node->generation = __atomic_add_fetch(&mca_btl_xrc_component.generations, 1, __ATOMIC_RELAXED);
@@ -135,29 +112,6 @@ static void add_contacts(struct xrc_conn *conn, const struct mca_btl_base_endpoi
     OPAL_THREAD_UNLOCK(&node->module->lock);
 }
 
-/*
- * Set as much of the CQ aside as the service thread may post, but a quarter of what is left at most: others must go on, also when
- * many connect, or one never gets an answer.
- */
-static void borrow_room(struct xrc_node *node)
-{
-    mca_btl_xrc_module_t *module = node->module;
-    int32_t loan = 0, most = module->send_room / 4;
-    for (unsigned i = 0; i < XRC_LANES; ++i) {
-        loan += node->credit[i];
-    }
-    loan = loan < most ? loan : most;
-    node->borrowed = 0;
-    if (loan <= 0) {
-        return;
-    }
-    if (OPAL_THREAD_ADD_FETCH32(&module->send_room, -loan) >= 0) {
-        node->borrowed = loan;
-    } else {
-        OPAL_THREAD_ADD_FETCH32(&module->send_room, loan);
-    }
-}
-
 int xrc_conn_open(struct xrc_node *node, const struct mca_btl_base_endpoint_t *first)
 {
     mca_btl_xrc_module_t *module = node->module;
@@ -182,7 +136,6 @@ int xrc_conn_open(struct xrc_node *node, const struct mca_btl_base_endpoint_t *f
     conn->generation = node->generation;
     conn->domain = node->domain;
     conn->remote = node->addr;
-    borrow_room(node);
     node->conn = conn;
     xrc_service_connect(conn);
     return OPAL_SUCCESS;

@@ -156,8 +156,7 @@ static int make_cqs(mca_btl_xrc_module_t *module)
         xrc_error_verb(device, "ibv_create_cq", errno);
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
-    /* Unsignalled sends complete only in error; half the queue is kept for those. */
-    module->send_room = sends / 2;
+    module->send_room = module->send_cq->cqe;
     return OPAL_SUCCESS;
 }
 

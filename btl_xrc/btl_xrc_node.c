@@ -9,6 +9,7 @@
 #include "btl_xrc_conn.h"
 #include "btl_xrc_error.h"
 #include "btl_xrc_gone.h"
+#include "btl_xrc_room.h"
 
 /* ---- the ring of peers that wait ---- */
 
@@ -68,11 +69,6 @@ static void set_state(struct xrc_node *node, enum xrc_ini_state state)
 
 /* ---- posting ---- */
 
-static void give_room(mca_btl_xrc_module_t *module, int32_t n)
-{
-    OPAL_THREAD_ADD_FETCH32(&module->send_room, n);
-}
-
 /* Progress will come back to it when the CQ has room again. */
 static void starve(struct xrc_node *node)
 {
@@ -92,17 +88,16 @@ static bool by_service(const struct xrc_node *node)
     return XRC_INI_REQUESTED == xrc_node_state(node);
 }
 
-/* Completions share one CQ between all nodes; it must never overrun. The service thread has what was set aside for it. */
+/* The service thread has what was set aside for it. */
 static bool take_room(struct xrc_node *node)
 {
     mca_btl_xrc_module_t *module = node->module;
     if (OPAL_UNLIKELY(by_service(node))) {
         return node->borrowed > 0 && node->borrowed-- > 0;
     }
-    if (OPAL_LIKELY(OPAL_THREAD_ADD_FETCH32(&module->send_room, -1) >= 0)) {
+    if (OPAL_LIKELY(xrc_room_take(module, 1))) {
         return true;
     }
-    give_room(module, 1);
     starve(node);
     return false;
 }
@@ -112,7 +107,7 @@ static void untake_room(struct xrc_node *node)
     if (OPAL_UNLIKELY(by_service(node))) {
         ++node->borrowed;
     } else {
-        give_room(node->module, 1);
+        xrc_room_give(node->module, 1);
     }
 }
 
@@ -152,6 +147,9 @@ static int post_signalled(struct xrc_node *node, struct xrc_frag *frag, unsigned
         return post_result(node, rc);
     }
     node->unsignalled = 0;
+    if (OPAL_UNLIKELY(node->quiet + 1 < node->signal_every && !by_service(node))) {
+        xrc_room_refill(node);
+    }
     --node->credit[frag->lane];
     ++node->in_flight;
     ++frag->endpoint->in_flight;
@@ -171,6 +169,7 @@ static int post_and_forget(struct xrc_node *node, const struct mca_btl_base_endp
         return post_result(node, rc);
     }
     ++node->unsignalled;
+    --node->quiet;
     --node->credit[0];
     return 1;
 }
@@ -182,7 +181,7 @@ static int post(struct xrc_node *node, struct xrc_frag *frag)
         return OPAL_ERR_RESOURCE_BUSY;
     }
     unsigned flags = goes_inline(node, frag) ? IBV_SEND_INLINE : 0;
-    if (flags && frag->may_be_done && 0 == frag->lane && node->unsignalled + 1 < node->signal_every) {
+    if (flags && frag->may_be_done && 0 == frag->lane && node->quiet > 0) {
         return post_and_forget(node, frag->endpoint, &frag->wr);
     }
     return post_signalled(node, frag, flags);
@@ -339,8 +338,7 @@ int xrc_node_send_now(struct mca_btl_base_endpoint_t *endpoint, struct ibv_send_
     int rc = OPAL_ERR_RESOURCE_BUSY;
     bool both = xrc_node_lock(node);
     if (OPAL_LIKELY(XRC_INI_READY == node->state && NULL == endpoint->wait_head && node->credit[0] > 0)) {
-        rc = node->unsignalled + 1 < node->signal_every ? post_and_forget(node, endpoint, wr)
-                                                        : post_mark(node, endpoint, wr, XRC_FRAG_MARK);
+        rc = node->quiet > 0 ? post_and_forget(node, endpoint, wr) : post_mark(node, endpoint, wr, XRC_FRAG_MARK);
     }
     xrc_node_unlock(node, both);
     return rc;
@@ -402,6 +400,7 @@ static void take_down(struct xrc_node *node)
     if (closed || drained) {
         node->ini = NULL;
         node->apm = NULL;
+        xrc_room_end(node);
         xrc_node_set_ini_qpn(node, XRC_NO_QPN);
     }
     bool reopen = drained && start_over(node);
@@ -465,7 +464,7 @@ bool xrc_node_retire(struct xrc_frag *frag)
 {
     struct xrc_node *node = frag->node;
     struct mca_btl_base_endpoint_t *endpoint = frag->endpoint;
-    give_room(node->module, 1);
+    xrc_room_give(node->module, 1 + (int32_t) frag->retires);
     bool both = xrc_node_lock(node);
     ++node->credit[frag->lane];
     node->credit[0] += (int32_t) frag->retires;
@@ -559,7 +558,7 @@ void xrc_node_connected(struct xrc_conn *conn)
     bool failed = XRC_INI_READY != conn->state && XRC_INI_CLOSED != node->state;
     /* Also when it failed: a TGT may have been made, and its makers will be told that it is of no use. */
     node->answerer = conn->contact[conn->current];
-    give_room(node->module, node->borrowed);
+    xrc_room_give(node->module, node->borrowed);
     node->borrowed = 0;
     node->conn = NULL;
     xrc_node_unlock(node, both);

@@ -21,7 +21,8 @@ struct xrc_node {
     uint32_t max_inline;      /* of its INI, as long as it has one or will have another; 0: not known yet */
     uint32_t in_flight;       /* signalled work requests */
     uint32_t unsignalled;     /* since the last signalled one, all of lane 0 */
-    uint32_t signal_every;    /* so many at most */
+    uint32_t signal_every;    /* less than so many */
+    uint32_t quiet;           /* those that may follow: they have room in send_cq */
     uint32_t waiting;         /* peers on the ring */
     int32_t borrowed;         /* room in send_cq for what the service thread posts */
     int32_t credit[XRC_LANES];

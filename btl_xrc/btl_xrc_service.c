@@ -168,7 +168,10 @@ static void act_on(mca_btl_xrc_module_t *home, const struct ibv_async_event *eve
         xrc_count(&mca_btl_xrc_component.counters.srq_limits, 1);
         grow(event->element.srq);
         break;
-    case MEANS_FATAL: __atomic_store_n(&device->fatal, true, __ATOMIC_RELEASE); break;
+    case MEANS_FATAL:
+        XRC_VERBOSE(1, "%s: %s", device->name, ibv_event_type_str(event->event_type));
+        __atomic_store_n(&device->fatal, true, __ATOMIC_RELEASE);
+        break;
     case MEANS_MIGRATED:
         if (!xrc_apm_migrated(event->element.qp)) {
             XRC_VERBOSE(5, "%s: TGT 0x%06x has moved to its alternate path", device->name, event->element.qp->qp_num);

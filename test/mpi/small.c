@@ -2,10 +2,12 @@
 /*
  * Small messages, sent and left to themselves. Plain MPI.
  *
- * usage: mpi_small flood | mpi_small leave FILE
+ * usage: mpi_small flood | mpi_small leave FILE | mpi_small lose FILE
  * flood: each rank sends 8 bytes to each other one, again and again, until it is ended. Rank 0 says so when it begins.
  * leave: rank 0 begins 40 messages to the last rank, which is not connected yet, and calls nothing of MPI before FILE is there. The
  * last one makes it when all have come.
+ * lose: rank 0 is connected to each other one, says so, and waits for FILE. Then it sends 150 messages to each, which nobody receives any
+ * more, says so, and waits for its end.
  * Exit status: 0 all right, 1 wrong data, 2 wrong use, 3 stuck.
  */
 #include "stuck.h"
@@ -17,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STUCK_AFTER = 60, MESSAGES = 40 };
+enum { STUCK_AFTER = 60, MESSAGES = 40, LOST = 150 };
 
 static int rank, ranks;
 
@@ -25,6 +27,12 @@ static void fail(const char *what, int status)
 {
     fprintf(stderr, "mpi_small: rank %d: %s\n", rank, what);
     MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+static void say(const char *what)
+{
+    printf("mpi_small: %s\n", what);
+    fflush(stdout);
 }
 
 /* Takes what has come, so that nothing piles up. */
@@ -45,24 +53,56 @@ static void flood(void)
         for (int step = 1; step < ranks; step++)
             MPI_Send(&round, 1, MPI_LONG_LONG, (rank + step) % ranks, 0, MPI_COMM_WORLD);
         take();
-        if (round == 1000 && rank == 0) {
-            printf("mpi_small: flooding\n");
-            fflush(stdout);
-        }
+        if (round == 1000 && rank == 0)
+            say("flooding");
     }
+}
+
+static void wait_for(const char *file)
+{
+    const struct timespec a_moment = {0, 10000000};
+    while (access(file, F_OK) != 0)
+        nanosleep(&a_moment, NULL);
+}
+
+static void lose(const char *file)
+{
+    static const int nothing;
+    MPI_Request request;
+    int any;
+    for (int to = 1; to < ranks; to++)
+        MPI_Send(&nothing, 1, MPI_INT, to, 0, MPI_COMM_WORLD);
+    for (int from = 1; from < ranks; from++)
+        MPI_Recv(&any, 1, MPI_INT, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    say("connected");
+    wait_for(file);
+    for (int i = 0; i < LOST; i++)
+        for (int to = 1; to < ranks; to++) {
+            MPI_Isend(&nothing, 1, MPI_INT, to, 0, MPI_COMM_WORLD, &request);
+            MPI_Request_free(&request);
+        }
+    say("sent");
+    for (;;)
+        MPI_Iprobe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &any, MPI_STATUS_IGNORE);
+}
+
+static void be_lost(void)
+{
+    int any;
+    MPI_Recv(&any, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Send(&any, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    MPI_Recv(&any, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
 static void leave(const char *file)
 {
-    const struct timespec a_moment = {0, 10000000};
     MPI_Request request[MESSAGES];
     int number[MESSAGES];
     for (int i = 0; i < MESSAGES; i++) {
         number[i] = i;
         MPI_Isend(&number[i], 1, MPI_INT, ranks - 1, i, MPI_COMM_WORLD, &request[i]);
     }
-    while (access(file, F_OK) != 0)
-        nanosleep(&a_moment, NULL);
+    wait_for(file);
     MPI_Waitall(MESSAGES, request, MPI_STATUSES_IGNORE);
 }
 
@@ -93,8 +133,13 @@ int main(int argc, char **argv)
             leave(argv[2]);
         else if (rank == ranks - 1)
             receive(argv[2]);
+    } else if (argc == 3 && strcmp(argv[1], "lose") == 0) {
+        if (rank == 0)
+            lose(argv[2]);
+        else
+            be_lost();
     } else {
-        fail("usage: mpi_small flood | leave FILE", 2);
+        fail("usage: mpi_small flood | leave FILE | lose FILE", 2);
     }
     MPI_Finalize();
     return 0;
