@@ -69,7 +69,7 @@ int mca_btl_xrc_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t
     if (NULL != convertor) {
         start = convertor->bConverted;
     }
-    if (OPAL_LIKELY(sizeof(struct xrc_hdr) + size <= module->max_inline)) {
+    if (OPAL_LIKELY(sizeof(struct xrc_hdr) + size <= endpoint->node->max_inline)) {
         rc = send_inline(module, endpoint, convertor, header, header_size, payload_size, tag);
         if (OPAL_UNLIKELY(rc < 0)) {
             rewind_to(convertor, start);
