@@ -106,10 +106,14 @@ mpirun_lost_a_message() {
     grep -q 'ORTE_ERROR_LOG.*show_help' "$job_log"
 }
 
-# until_said [-n TIMES] PATTERN COMMAND...: COMMAND leaves in $job_log what a job printed. Lines of it must match, one at least, or exactly
-# so many. Once more when there are too few because mpirun has lost some.
+# until_said [-F] [-n TIMES] PATTERN COMMAND...: COMMAND leaves in $job_log what a job printed. Lines of it must match, one at least, or
+# exactly so many; with -F, PATTERN is the text itself. Once more when there are too few because mpirun has lost some.
 until_said() {
-    local least=1 most=1000000 pattern said try
+    local kind=-E least=1 most=1000000 pattern said try
+    if [ "$1" = -F ]; then
+        kind=-F
+        shift
+    fi
     if [ "$1" = -n ]; then
         least=$2 most=$2
         shift 2
@@ -118,7 +122,7 @@ until_said() {
     shift
     for try in $(seq 20); do
         "$@"
-        said=$(grep -cE -- "$pattern" "$job_log") || true
+        said=$(grep -c $kind -- "$pattern" "$job_log") || true
         if [ "$said" -ge "$least" ] || ! mpirun_lost_a_message; then break; fi
         say "message lost by mpirun, try $try"
     done
