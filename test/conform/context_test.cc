@@ -234,10 +234,10 @@ TEST_F(ContextTest, AnUnmodifiedProgramSeesTheDeviceWhenPreloaded)
     int status = pclose(out);
     if (WEXITSTATUS(status) == 127)
         GTEST_SKIP() << "no ibv_devices on this machine";
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_EQ(status, 0);
-    EXPECT_NE(text.find("vshim0"), std::string::npos) << text;
-#endif
+    if (!sanitized) {
+        EXPECT_EQ(status, 0);
+        EXPECT_NE(text.find("vshim0"), std::string::npos) << text;
+    }
 }
 
 // ---- hosts and topologies ----

@@ -17,11 +17,7 @@ namespace
 
 using namespace vt;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t times = 300;
-#else
-constexpr uint64_t times = 3000;
-#endif
+constexpr uint64_t times = sanitized ? 300 : 3000;
 
 // The words of a region that are changed.
 constexpr size_t sum_at = 64, swap_at = 128;

@@ -42,17 +42,20 @@ inline void need(bool ok, const char *what)
 
 // ---- the program ----
 
-// How often something random is done: much more often when there is time. Under the sanitizers, which need several times as long for
-// each, it is the accesses that are looked at, not rare moments.
-inline int repetitions(int ordinary, [[maybe_unused]] int thorough)
+// The address or the thread sanitizer: each access takes several times as long, and it is these that are looked at, not rare moments.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+// How often something random is done: much more often when there is time.
+inline int repetitions(int ordinary, int thorough)
 {
     const char *asked = getenv("XRC_LONG");
-    bool much = asked && *asked;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return much ? ordinary : ordinary / 5;
-#else
-    return much ? thorough : ordinary;
-#endif
+    if (asked && *asked)
+        return sanitized ? ordinary : thorough;
+    return sanitized ? ordinary / 5 : ordinary;
 }
 
 constexpr unsigned watchdog_seconds = 240;

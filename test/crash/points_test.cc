@@ -21,11 +21,7 @@ using namespace vt;
 namespace
 {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kills_wanted = 2;
-#else
-constexpr int kills_wanted = 20;
-#endif
+constexpr int kills_wanted = sanitized ? 2 : 20;
 
 constexpr uint32_t small = 64, large = 60000;
 constexpr size_t shared_size = 1 << 16;
