@@ -2,12 +2,14 @@
 /*
  * Small messages, sent and left to themselves. Plain MPI.
  *
- * usage: mpi_small flood | mpi_small leave FILE | mpi_small lose FILE
+ * usage: mpi_small flood | mpi_small leave FILE | mpi_small lose FILE | mpi_small again
  * flood: each rank sends 8 bytes to each other one, again and again, until it is ended. Rank 0 says so when it begins.
  * leave: rank 0 begins 40 messages to the last rank, which is not connected yet, and calls nothing of MPI before FILE is there. The
  * last one makes it when all have come.
  * lose: rank 0 is connected to each other one, says so, and waits for FILE. Then it sends 150 messages to each, which nobody receives any
  * more, says so, and waits for its end.
+ * again: all components are opened and closed three times, as tools do it, before MPI is initialized and each rank sends to the next. Rank 0
+ * says how many of the BTL's variables there were each time.
  * Exit status: 0 all right, 1 wrong data, 2 wrong use, 3 stuck.
  */
 #include "stuck.h"
@@ -120,9 +122,46 @@ static void receive(const char *file)
     close(fd);
 }
 
+static int xrc_variables(void)
+{
+    int n = 0, all = 0;
+    MPI_T_cvar_get_num(&all);
+    for (int i = 0; i < all; i++) {
+        char name[64];
+        int length = sizeof name;
+        MPI_T_cvar_get_info(i, name, &length, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+        n += strncmp(name, "btl_xrc_", 8) == 0;
+    }
+    return n;
+}
+
+static int opened_and_closed(void)
+{
+    int level;
+    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &level) != MPI_SUCCESS)
+        _exit(2);
+    int n = xrc_variables();
+    MPI_T_finalize();
+    return n;
+}
+
+static void again(const int *variables)
+{
+    int from = -1;
+    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, &from, 1, MPI_INT, (rank + ranks - 1) % ranks, 0,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (from != (rank + ranks - 1) % ranks)
+        fail("a wrong message", 1);
+    if (rank == 0)
+        printf("mpi_small: %d, %d, %d variables\n", variables[0], variables[1], variables[2]);
+}
+
 int main(int argc, char **argv)
 {
     stuck_after(STUCK_AFTER, "mpi_small: stuck");
+    int variables[3] = {0};
+    for (int i = 0; i < 3 && argc == 2 && strcmp(argv[1], "again") == 0; i++)
+        variables[i] = opened_and_closed();
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -133,13 +172,15 @@ int main(int argc, char **argv)
             leave(argv[2]);
         else if (rank == ranks - 1)
             receive(argv[2]);
+    } else if (argc == 2 && strcmp(argv[1], "again") == 0) {
+        again(variables);
     } else if (argc == 3 && strcmp(argv[1], "lose") == 0) {
         if (rank == 0)
             lose(argv[2]);
         else
             be_lost();
     } else {
-        fail("usage: mpi_small flood | leave FILE | lose FILE", 2);
+        fail("usage: mpi_small flood | leave FILE | lose FILE | again", 2);
     }
     MPI_Finalize();
     return 0;
