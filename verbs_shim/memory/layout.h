@@ -304,7 +304,9 @@ struct vs_cq_shm {
 
 #define VS_CQ_TOLD 1u /* no process's id */
 
-#define VS_CQ_RESIZING 0x52657331u /* no byte written astray keeps producers out for ever */
+/* A value of its own: the owner rights what was written astray (vs_cq_right_resizing), but what the reaper has counted as a resize by then
+ * (vs_cq_count_resizes) stays counted until its next turn. */
+#define VS_CQ_RESIZING 0x52657331u
 
 /* For what a CQ is armed, if for anything. Beside it, that a notification waits for the owner's engine: in the same word, so that there is
  * no moment, for a producer to die in, when the CQ is not armed any more and not fired yet. */
