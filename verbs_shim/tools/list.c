@@ -64,6 +64,19 @@ static struct counts count_process(uint32_t id)
 	return c;
 }
 
+/* Entries that the CQs of a process have memory for. */
+static double cq_entries(uint32_t owner)
+{
+	struct vs_cq_shm *cq;
+	uint32_t index;
+	double sum = 0;
+
+	vs_for_each_live (VS_CQ, index, cq)
+		if (cq->s.owner == owner)
+			sum += vs_load(&cq->ring.entries);
+	return sum;
+}
+
 /* What is counted by host, whoever the owner. */
 struct host_counts {
 	unsigned tgt;
@@ -116,6 +129,7 @@ static cJSON *process_tree(const struct vs_proc_shm *proc, uint32_t id, struct c
 		cJSON_AddNumberToObject(objects, kind_name[k], c.n[k]);
 		total->n[k] += c.n[k];
 	}
+	cJSON_AddNumberToObject(tree, "cq_entries", cq_entries(id));
 	return tree;
 }
 
