@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The address by which a peer's port is reached.
+// The address by which a peer's port is reached; what an HCA says of a QP's paths.
 #include "unit/path_address.h"
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace
@@ -65,6 +66,73 @@ TEST_F(Path, EthernetIsReachedByItsGid)
     EXPECT_EQ(ah.grh.traffic_class, 0);
     EXPECT_EQ(ah.grh.flow_label, 0u);
     EXPECT_EQ(ah.port_num, 2);
+}
+
+// What ibv_query_qp says, where parts of it do not fit together.
+struct Look : testing::Test {
+    ibv_qp_attr answer = {};
+    path_seen seen = {};
+
+    Look()
+    {
+        answer.qp_state = IBV_QPS_RTS;
+        answer.path_mig_state = IBV_MIG_ARMED;
+        answer.port_num = 1;
+        answer.alt_port_num = 2;
+        answer.ah_attr.dlid = 10;
+        answer.alt_ah_attr.dlid = 20;
+    }
+};
+
+TEST_F(Look, ThePortIsTheQpsWhateverItsAddressesSay)
+{
+    for (uint8_t stale : {0, 1, 2, 7}) {
+        answer.ah_attr.port_num = answer.alt_ah_attr.port_num = stale;
+        ASSERT_EQ(path_look(&answer, 0, &seen), 0);
+        EXPECT_EQ(seen.primary.port_num, 1);
+        EXPECT_EQ(seen.alternate.port_num, 2);
+        EXPECT_EQ(seen.primary.dlid, 10);
+        EXPECT_EQ(seen.alternate.dlid, 20);
+    }
+}
+
+TEST_F(Look, ArmedIsNotReadyInAnyOtherState)
+{
+    for (int state = IBV_QPS_RESET; state <= IBV_QPS_UNKNOWN; ++state) {
+        answer.qp_state = static_cast<ibv_qp_state>(state);
+        ASSERT_EQ(path_look(&answer, 0, &seen), 0);
+        EXPECT_EQ(seen.mig, IBV_MIG_ARMED);
+        EXPECT_EQ(seen.ready, state == IBV_QPS_RTS) << state;
+    }
+}
+
+TEST_F(Look, AnHcaThatRefusesHasSaidNothing)
+{
+    seen.mig = IBV_MIG_REARM;
+    seen.primary.dlid = 77;
+    EXPECT_EQ(path_look(&answer, EIO, &seen), EIO);
+    EXPECT_EQ(seen.mig, IBV_MIG_REARM);
+    EXPECT_FALSE(seen.ready);
+    EXPECT_EQ(seen.primary.dlid, 77);
+}
+
+TEST_F(Look, APathIsAnotherWhenOneOfItsEndsIs)
+{
+    xrc_side local = {}, remote = {};
+    local.port = 1;
+    local.bits = 3;
+    remote.lid = 10;
+    ibv_ah_attr ah = {};
+    ah.dlid = 10;
+    ah.port_num = 1;
+    ah.src_path_bits = 3;
+    EXPECT_TRUE(path_is(&ah, &local, &remote));
+    for (auto change : {+[](ibv_ah_attr *a) { ++a->dlid; }, +[](ibv_ah_attr *a) { ++a->port_num; },
+                        +[](ibv_ah_attr *a) { ++a->src_path_bits; }}) {
+        ibv_ah_attr other = ah;
+        change(&other);
+        EXPECT_FALSE(path_is(&other, &local, &remote));
+    }
 }
 
 } // namespace
