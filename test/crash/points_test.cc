@@ -276,8 +276,24 @@ void modify_shared(Side &s)
         ibv_modify_qp(shared, &a, IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER);
 }
 
+// The first packet at a QP in RTR, which stops then.
+void begin(Side &s)
+{
+    Qp from = make_qp(IBV_QPT_RC, s.node.pd, s.node.cq), to = make_qp(IBV_QPT_RC, s.node.pd, s.node.cq);
+    Path p;
+    p.lid = s.node.lid;
+    p.access = access_flags & ~IBV_ACCESS_LOCAL_WRITE;
+    p.qpn = from->qp_num;
+    need(to_init(to, p) == 0 && to_rtr(to, p) == 0, "to RTR");
+    p.qpn = to->qp_num;
+    bring_up(from, p);
+    Send(IBV_WR_RDMA_WRITE, {s.node.sge(0, small)}).at(s.node.addr(), s.node.mr->rkey).post(from);
+    to_state(to, IBV_QPS_ERR);
+}
+
 void churn(Side &s)
 {
+    begin(s);
     change_fabric();
     overrun(s);
     modify_shared(s);

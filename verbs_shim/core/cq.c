@@ -356,6 +356,7 @@ static void notify(struct vs_cq_shm *shm, uint32_t cq_id, const struct vs_cqe *c
 static void tell_overrun(struct vs_cq_shm *shm, uint32_t cq_id)
 {
 	vs_event_send(shm->s.owner, IBV_EVENT_CQ_ERR, VS_CQ, cq_id, 0);
+	VS_POINT(overrun_told);
 	vs_store(&shm->error, VS_CQ_TOLD);
 }
 

@@ -18,28 +18,39 @@ static struct vs_cqe *event_slots(struct vs_proc_shm *proc)
 	return (struct vs_cqe *)(void *)proc->event;
 }
 
-void vs_event_send(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_t id, uint32_t port)
+static void send_record(uint32_t proc_id, struct vs_event event)
 {
 	struct vs_proc_shm *proc = vs_process(proc_id);
-	struct vs_event event = { .type = type | VALID, .table = table, .id = id, .port = port };
+	bool duty = event.type >= VS_EVENT_QP_FLUSH;
 	struct vs_cqe body;
 
 	if (!proc)
 		return;
+	event.type |= VALID;
 	memcpy(&body, &event, sizeof(body));
-	if (!vs_ring_push(&proc->events, event_slots(proc), VS_EVENTS, &body) && type >= VS_EVENT_QP_FLUSH)
+	if (!vs_ring_push(&proc->events, event_slots(proc), VS_EVENTS, &body) && duty)
 		vs_store(&proc->sweep, 1);
 	VS_POINT(event_pushed);
 	vs_process_wake(proc);
 }
 
-void vs_event_qp(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t type)
+void vs_event_send(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_t id, uint32_t port)
+{
+	send_record(proc_id, (struct vs_event){ .type = type, .table = table, .id = id, .port = port });
+}
+
+void vs_event_send_once(uint32_t proc_id, uint32_t type, enum vs_table table, uint32_t id, uint32_t number)
+{
+	send_record(proc_id, (struct vs_event){ .type = type, .table = table, .id = id, .number = number });
+}
+
+void vs_event_qp(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t type, uint32_t number)
 {
 	struct vs_qp_ref_shm *ref;
 	uint32_t index, id, owner;
 
 	if (qp->type != IBV_QPT_XRC_RECV) {
-		vs_event_send(qp->s.owner, type, VS_QP, qpn, 0);
+		vs_event_send_once(qp->s.owner, type, VS_QP, qpn, number);
 		return;
 	}
 	vs_for_each_live (VS_QP_REF, index, ref) {
@@ -52,24 +63,76 @@ void vs_event_qp(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t type)
 		/* Handles have no grace period: all this was of the one that has this id, if it is still there. */
 		vs_fence();
 		if (vs_slot_get(VS_QP_REF, id) == ref)
-			vs_event_send(owner, type, VS_QP_REF, id, 0);
+			vs_event_send_once(owner, type, VS_QP_REF, id, number);
 	}
 }
 
-void vs_event_qp_failed(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t event)
+void vs_event_qp_failed(const struct vs_qp_shm *qp, uint32_t qpn, uint32_t event, uint32_t life)
 {
-	vs_event_qp(qp, qpn, event);
+	vs_event_qp(qp, qpn, event, life);
 	if (qp->type == IBV_QPT_XRC_RECV || qp->srq)
-		vs_event_qp(qp, qpn, IBV_EVENT_QP_LAST_WQE_REACHED);
+		vs_event_qp(qp, qpn, IBV_EVENT_QP_LAST_WQE_REACHED, life);
 	if (qp->type != IBV_QPT_XRC_RECV)
 		vs_event_send(qp->s.owner, VS_EVENT_QP_FLUSH, VS_QP, qpn, 0);
 }
 
 /* ---- in the process concerned ---- */
 
-static void deliver_qp(struct vs_qp *qp, uint32_t type)
+static uint32_t *told_of(struct vs_qp *qp, uint32_t type)
 {
+	switch (type) {
+	case IBV_EVENT_PATH_MIG:
+		return &qp->told.migrated;
+	case IBV_EVENT_COMM_EST:
+		return &qp->told.established;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		return &qp->told.failed;
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return &qp->told.last_wqe;
+	default:
+		return NULL;
+	}
+}
+
+/* What one has to tell that died, or may have, another tells in its place, and neither knows how far the other came. Numbers grow, and nobody
+ * takes the next one before all of the last is told by somebody: so what is not beyond the last one has been here. */
+static bool is_news(uint32_t *told, uint32_t number)
+{
+	if (told && (int32_t)(number - *told) <= 0)
+		return false;
+	if (told)
+		*told = number;
+	return true;
+}
+
+void vs_event_begin(struct vs_qp *qp)
+{
+	uint32_t life = vs_load(&qp->shm->life) - 1, version = (uint32_t)(vs_load(&qp->shm->path_word) >> 32) - 1;
+
+	qp->told = (struct vs_told){ .migrated = version, .established = life, .failed = life, .last_wqe = life };
+}
+
+static void deliver_qp(struct vs_qp *qp, uint32_t type, uint32_t number)
+{
+	if (!is_news(told_of(qp, type), number))
+		return;
 	vs_notifier_post(&vs_context(qp->ibv.context)->async, &qp->ibv, &qp->reported, type, 0);
+}
+
+static void deliver_srq(struct vs_srq *srq, uint32_t type, uint32_t number)
+{
+	if (is_news(&srq->told, number))
+		vs_notifier_post(&vs_context(srq->ibv.context)->async, &srq->ibv, &srq->reported, type, 0);
+}
+
+/* It overruns once. */
+static void deliver_cq(struct vs_cq *cq, uint32_t type)
+{
+	if (!cq->told)
+		vs_notifier_post(&vs_context(cq->ibv.context)->async, &cq->ibv, &cq->async_reported, type, 0);
+	cq->told = true;
 }
 
 void vs_event_port(const struct vs_port_shm *port, uint32_t type)
@@ -134,6 +197,8 @@ static bool fits(uint32_t type, uint32_t table)
 static void deliver(const struct vs_event *e)
 {
 	uint32_t index;
+	struct vs_srq *srq;
+	struct vs_cq *cq;
 	struct vs_qp *qp;
 
 	if (!fits(e->type, e->table))
@@ -145,22 +210,22 @@ static void deliver(const struct vs_event *e)
 	case VS_QP:
 		qp = vs_local_qp[index];
 		if (qp && qp->id == e->id)
-			deliver_qp(qp, e->type);
+			deliver_qp(qp, e->type, e->number);
 		break;
 	case VS_QP_REF:
 		qp = vs_local_qp_ref[index];
 		if (qp && qp->ref_id == e->id)
-			deliver_qp(qp, e->type);
+			deliver_qp(qp, e->type, e->number);
 		break;
 	case VS_SRQ:
-		if (vs_local_srq[index] && vs_local_srq[index]->id == e->id)
-			vs_notifier_post(&vs_context(vs_local_srq[index]->ibv.context)->async, &vs_local_srq[index]->ibv,
-					 &vs_local_srq[index]->reported, e->type, 0);
+		srq = vs_local_srq[index];
+		if (srq && srq->id == e->id)
+			deliver_srq(srq, e->type, e->number);
 		break;
 	case VS_CQ:
-		if (vs_local_cq[index] && vs_local_cq[index]->id == e->id)
-			vs_notifier_post(&vs_context(vs_local_cq[index]->ibv.context)->async, &vs_local_cq[index]->ibv,
-					 &vs_local_cq[index]->async_reported, e->type, 0);
+		cq = vs_local_cq[index];
+		if (cq && cq->id == e->id)
+			deliver_cq(cq, e->type);
 		break;
 	case VS_HCA:
 		deliver_port(index, e->type, e->port);

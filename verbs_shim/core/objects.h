@@ -69,6 +69,7 @@ struct vs_cq {
 	uint32_t stalled_polls; /* and how many; hints, without lock */
 	struct vs_reported comp_reported;
 	struct vs_reported async_reported;
+	bool told; /* of its overrun, under vs_objects_lock */
 	struct ibv_wc current; /* of an ibv_start_poll session, which holds the lock */
 	bool resizing; /* by this process; what the segment says, others can write */
 	struct vs_cq *next; /* those with a channel, under vs_objects_lock */
@@ -102,6 +103,8 @@ struct vs_srq {
 	struct vs_recvq rq;
 	struct vs_cq *cq;
 	struct vs_reported reported;
+	uint32_t armings; /* of its limit */
+	uint32_t told;    /* the last one that an event told of, under vs_objects_lock */
 };
 
 struct vs_xrcd {
@@ -161,7 +164,7 @@ struct vs_peer {
 	uint32_t epoch; /* of the fabric; 0: not known */
 	uint32_t looked; /* its epoch before the look that this comes from */
 	uint32_t word;  /* of the peer QP's slot */
-	uint32_t my_path, its_path; /* path words of both ends */
+	uint64_t my_path, its_path; /* path words of both ends */
 	struct vs_qp_shm *qp;
 	struct vs_port_shm *from; /* where requests leave */
 	struct vs_port_shm *port; /* where they arrive */
@@ -206,6 +209,12 @@ struct vs_window {
 	bool write;            /* for writing */
 };
 
+/* Numbers of the last events of a QP that each change raises once. */
+struct vs_told {
+	uint32_t migrated; /* version of the path word */
+	uint32_t established, failed, last_wqe; /* the QP's life */
+};
+
 #define VS_WINDOWS 16u /* of a QP; power of two */
 #define VS_TARGETS 16u /* likewise: SRQs that its messages go to in turn */
 
@@ -232,6 +241,7 @@ struct vs_qp {
 	struct vs_window windows[VS_WINDOWS]; /* under lock */
 	struct vs_target targets[VS_TARGETS]; /* likewise */
 	struct vs_reported reported;
+	struct vs_told told; /* under vs_objects_lock */
 	bool has_wr_hooks; /* created for ibv_wr_* */
 	bool no_own_mcast; /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB: it gets no copy of what it sends itself */
 	struct vs_qp *next_waiting; /* QPs whose send queue waits for a timer, under the timer lock */

@@ -108,6 +108,7 @@ static void fill_slot(struct vs_qp *qp, const struct ibv_qp_init_attr_ex *init)
 	shm->hca = qp->hca_index;
 	shm->incarnation = qp->incarnation;
 	shm->state = IBV_QPS_RESET;
+	shm->path_word = VS_PATH_FRESH;
 	shm->pd = qp->pd->id;
 	shm->send_cq = qp->send_cq->id;
 	shm->recv_cq = qp->recv_cq ? qp->recv_cq->id : 0;
@@ -140,6 +141,7 @@ static int make_slot(struct vs_qp *qp, const struct ibv_qp_init_attr_ex *init)
 	}
 	fill_slot(qp, init);
 	qp->id = vs_slot_id(VS_QP, index);
+	vs_event_begin(qp);
 	vs_slot_publish(VS_QP, index);
 unlock:
 	vs_control_unlock();

@@ -34,14 +34,24 @@ struct vs_qp_ops {
 };
 extern struct vs_qp_ops vs_qp_ops;
 
-static inline struct vs_path *vs_qp_primary(struct vs_qp_shm *shm)
+static inline uint32_t vs_path_primary(uint64_t path_word)
 {
-	return &shm->path[vs_load(&shm->path_word) >> 8 & 1];
+	return path_word >> 8 & (VS_PATHS - 1);
 }
 
-static inline struct vs_path *vs_qp_alternate(struct vs_qp_shm *shm)
+static inline uint32_t vs_path_alternate(uint64_t path_word)
 {
-	return &shm->path[(vs_load(&shm->path_word) >> 8 & 1) ^ 1];
+	return path_word >> 10 & (VS_PATHS - 1);
+}
+
+static inline uint64_t vs_path_choose(uint64_t path_word, uint32_t primary, uint32_t alternate)
+{
+	return (path_word & ~(uint64_t)0xf00) | primary << 8 | alternate << 10;
+}
+
+static inline struct vs_path *vs_qp_primary(struct vs_qp_shm *shm)
+{
+	return &shm->path[vs_path_primary(vs_load(&shm->path_word))];
 }
 
 static inline enum ibv_mig_state vs_qp_mig_state(const struct vs_qp_shm *shm)
@@ -49,8 +59,17 @@ static inline enum ibv_mig_state vs_qp_mig_state(const struct vs_qp_shm *shm)
 	return (enum ibv_mig_state)(vs_load(&shm->path_word) & 0xff);
 }
 
-/* ARMED -> MIGRATED: the alternate path becomes the primary. Exactly one caller gets true; it raises IBV_EVENT_PATH_MIG. */
-bool vs_qp_migrate(struct vs_qp_shm *shm);
+/* ARMED -> MIGRATED: what a path word becomes. The alternate path becomes the primary, and this process is to raise IBV_EVENT_PATH_MIG, by
+ * vs_owed_migrated. The same, if it was not armed. */
+static inline uint64_t vs_path_migrated(uint64_t path_word)
+{
+	uint32_t teller = vs_slot_index(VS_PROC, vs_me_id) + 1;
+
+	if ((path_word & 0xff) != IBV_MIG_ARMED)
+		return path_word;
+	path_word = vs_path_choose(path_word, vs_path_alternate(path_word), vs_path_primary(path_word));
+	return (path_word & ~(uint64_t)(VS_PATH_TELLER | VS_PATH_LOADED | 0xff)) | teller << 16 | IBV_MIG_MIGRATED;
+}
 
 /* Is the HCA there that it was made on? Of any process's QP. */
 static inline bool vs_qp_there(const struct vs_qp_shm *shm)

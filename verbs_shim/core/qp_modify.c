@@ -7,6 +7,7 @@
 #include "core/capable.h"
 #include "core/event.h"
 #include "core/limits.h"
+#include "core/owed.h"
 #include "core/pd.h"
 #include "core/qp.h"
 #include "core/qp_state.h"
@@ -140,31 +141,93 @@ static int check_all(const struct vs_qp_shm *shm, const struct ibv_qp_attr *attr
 
 /* ---- applying ---- */
 
-bool vs_qp_migrate(struct vs_qp_shm *shm)
-{
-	uint32_t word = vs_load(&shm->path_word), primary = word >> 8 & 1;
+#define IN_PRIMARY (IBV_QP_PKEY_INDEX | IBV_QP_AV | IBV_QP_TIMEOUT)
 
-	if ((word & 0xff) != IBV_MIG_ARMED || !vs_cas(&shm->path_word, word, (word & ~0x1ffu) | (primary ^ 1) << 8 | IBV_MIG_MIGRATED))
-		return false;
-	VS_POINT(path_migrated);
-	vs_store(&shm->path[primary].loaded, 0); /* the old path is no alternate until it is loaded as one */
-	return true;
+/* A path that is not in use; the word names two of four. Packets that came before the word moved may still look at it: they migrate by the
+ * word that they saw, and any other that is dropped for that comes again. */
+static uint32_t spare(uint64_t path_word, uint32_t also_taken)
+{
+	uint32_t i = 0;
+
+	while (i == vs_path_primary(path_word) || i == vs_path_alternate(path_word) || i == also_taken)
+		i++;
+	return i;
 }
 
-static void apply_path(struct vs_qp_shm *shm, const struct ibv_qp_attr *attr, int mask)
+static void write_primary(struct vs_qp_shm *shm, const struct vs_path *from, struct vs_path *to, const struct ibv_qp_attr *attr, int mask)
 {
-	struct vs_path *primary = vs_qp_primary(shm);
-
+	*to = *from;
 	if (mask & IBV_QP_PKEY_INDEX)
-		primary->pkey_index = attr->pkey_index;
+		to->pkey_index = attr->pkey_index;
+	if (mask & IBV_QP_AV)
+		vs_av_from_attr(vs_fabric_hca(shm->hca), &attr->ah_attr, &to->av);
+	VS_POINT(path_begun);
+	if (mask & IBV_QP_TIMEOUT)
+		to->timeout = attr->timeout;
+}
+
+static void write_alternate(struct vs_qp_shm *shm, struct vs_path *to, const struct ibv_qp_attr *attr)
+{
+	vs_av_from_attr(vs_fabric_hca(shm->hca), &attr->alt_ah_attr, &to->av);
+	VS_POINT(path_begun);
+	to->pkey_index = attr->alt_pkey_index;
+	to->timeout = attr->alt_timeout;
+}
+
+/* What the path word becomes: the paths that are new lie ready then. */
+static uint64_t new_paths(struct vs_qp_shm *shm, uint64_t word, const struct ibv_qp_attr *attr, int mask)
+{
+	uint32_t primary = vs_path_primary(word), alternate = vs_path_alternate(word);
+
+	if (mask & IN_PRIMARY) {
+		primary = spare(word, VS_PATHS);
+		write_primary(shm, &shm->path[vs_path_primary(word)], &shm->path[primary], attr, mask);
+	}
+	if (mask & IBV_QP_ALT_PATH) {
+		alternate = spare(word, primary);
+		write_alternate(shm, &shm->path[alternate], attr);
+		word |= VS_PATH_LOADED;
+	}
+	word = vs_path_choose(word, primary, alternate);
+	if (!(mask & IBV_QP_PATH_MIG_STATE))
+		return word;
+	return attr->path_mig_state == IBV_MIG_MIGRATED ? vs_path_migrated(word) : (word & ~(uint64_t)0xff) | attr->path_mig_state;
+}
+
+/* The path word without a teller, whose place another may need: then PATH_MIG is told now. */
+static uint64_t told_paths(const struct vs_qp *qp)
+{
+	for (;;) {
+		uint64_t word = vs_load(&qp->shm->path_word);
+
+		if (!(word & VS_PATH_TELLER))
+			return word;
+		vs_owed_migrated(qp->shm, qp->id, word);
+	}
+}
+
+/* One store changes both paths and the migration state, whatever packets do to that meanwhile, so nobody finds half of it; and whoever
+ * cached how to reach this QP looks again. Returns the path word. */
+static uint64_t apply_paths(const struct vs_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	uint64_t word, next;
+
+	do {
+		word = told_paths(qp);
+		next = new_paths(qp->shm, word, attr, mask) + VS_PATH_VERSION;
+		VS_POINT(path_written);
+	} while (!vs_cas(&qp->shm->path_word, word, next));
+	if (next & VS_PATH_TELLER)
+		VS_POINT(path_migrated);
+	return next;
+}
+
+static void apply_connection(struct vs_qp_shm *shm, const struct ibv_qp_attr *attr, int mask)
+{
 	if (mask & IBV_QP_PORT)
 		shm->port = attr->port_num;
-	if (mask & IBV_QP_AV) {
-		vs_av_from_attr(vs_fabric_hca(shm->hca), &attr->ah_attr, &primary->av);
+	if (mask & IBV_QP_AV)
 		shm->port = attr->ah_attr.port_num;
-	}
-	if (mask & IBV_QP_TIMEOUT)
-		primary->timeout = attr->timeout;
 	if (mask & IBV_QP_PATH_MTU)
 		shm->path_mtu = (uint8_t)attr->path_mtu;
 	if (mask & IBV_QP_DEST_QPN)
@@ -195,34 +258,26 @@ static void apply_rest(struct vs_qp_shm *shm, const struct ibv_qp_attr *attr, in
 		shm->sqd_notify = mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && attr->en_sqd_async_notify; /* of this move alone */
 }
 
-/* Returns true if software migrated an armed QP. */
-static bool apply_migration(struct vs_qp_shm *shm, const struct ibv_qp_attr *attr, int mask)
+static void reset_paths(const struct vs_qp *qp)
 {
-	struct vs_path *alternate = vs_qp_alternate(shm);
+	uint64_t word;
 
-	if (mask & IBV_QP_ALT_PATH) {
-		vs_av_from_attr(vs_fabric_hca(shm->hca), &attr->alt_ah_attr, &alternate->av);
-		alternate->pkey_index = attr->alt_pkey_index;
-		alternate->timeout = attr->alt_timeout;
-		vs_store(&alternate->loaded, 1);
-	}
-	if (!(mask & IBV_QP_PATH_MIG_STATE))
-		return false;
-	if (attr->path_mig_state == IBV_MIG_MIGRATED)
-		return vs_qp_migrate(shm);
-	vs_store_full(&shm->path_word, (vs_load(&shm->path_word) & ~0xffu) | attr->path_mig_state);
-	return false;
+	do {
+		word = told_paths(qp);
+	} while (!vs_cas(&qp->shm->path_word, word, (word & ~(VS_PATH_VERSION - 1)) | VS_PATH_FRESH));
+	memset(qp->shm->path, 0, sizeof(qp->shm->path));
 }
 
 /* Once when it gets there, and again when it leaves: whoever reset a shared one may have died over it. */
-static void reset_slot(struct vs_qp_shm *shm)
+static void reset_slot(const struct vs_qp *qp)
 {
-	vs_store(&shm->failing, 0);
+	struct vs_qp_shm *shm = qp->shm;
+
+	vs_add(&shm->life, 1);
 	shm->access = shm->dest_qpn = shm->qkey = shm->rq_psn = shm->sq_psn = shm->port = shm->epsn = shm->msn = 0;
 	shm->path_mtu = shm->min_rnr_timer = shm->retry_cnt = shm->rnr_retry = 0;
-	shm->max_rd_atomic = shm->max_dest_rd_atomic = shm->established = shm->sqd_notify = 0;
-	vs_store(&shm->path_word, (shm->path_word & ~0xffffu) | IBV_MIG_MIGRATED);
-	memset(shm->path, 0, sizeof(shm->path));
+	shm->max_rd_atomic = shm->max_dest_rd_atomic = shm->sqd_notify = 0;
+	reset_paths(qp);
 	memset(shm->saved, 0, sizeof(shm->saved));
 }
 
@@ -237,24 +292,32 @@ static void start_requester(struct vs_qp *qp, int mask)
 		qp->sq.rnr_retries = qp->shm->rnr_retry;
 }
 
-static void tell(const struct vs_qp *qp, uint32_t type)
+static void tell_migrated(const struct vs_qp *qp, uint64_t path_word)
 {
 	struct vs_hazard *h = vs_enter();
 
-	vs_event_qp(qp->shm, qp->id, type);
+	vs_owed_migrated(qp->shm, qp->id, path_word);
 	vs_exit(h);
 }
 
-/* What the move means for outstanding work. failed: it is this one that put the QP
- * into ERR. The QP's lock is held, the control lock is not; peers may still be inside an old state. */
-static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, bool failed)
+static void tell_stopped(const struct vs_qp *qp, uint64_t owed)
+{
+	struct vs_hazard *h = vs_enter();
+
+	vs_owed_tell(qp->shm, qp->id, VS_OWED_STOPPED, owed);
+	vs_exit(h);
+}
+
+/* What the move means for outstanding work. stopped: it is this one that put the QP into ERR, and what it owes. The QP's lock is held, the
+ * control lock is not; peers may still be inside an old state. */
+static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, uint64_t stopped)
 {
 	if (to == from)
 		return;
 	if (to == IBV_QPS_ERR) {
 		vs_quiesce();
-		if (failed && (qp->ibv.qp_type == IBV_QPT_XRC_RECV || qp->srq))
-			tell(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+		if (stopped)
+			tell_stopped(qp, stopped);
 		vs_qp_ops.flush(qp);
 	} else if (to == IBV_QPS_RESET) {
 		vs_quiesce();
@@ -266,19 +329,36 @@ static void after_move(struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
 	}
 }
 
+/* To ERR. Returns what is to be told of that. */
+static uint64_t stop(const struct vs_qp *qp)
+{
+	bool tells = qp->ibv.qp_type == IBV_QPT_XRC_RECV || qp->srq;
+	uint64_t owed = tells ? vs_owed_begin(qp->shm, VS_OWED_STOPPED, IBV_EVENT_QP_LAST_WQE_REACHED) : 0;
+
+	if (vs_exchange(&qp->shm->state, IBV_QPS_ERR) == IBV_QPS_ERR) {
+		if (tells)
+			vs_owed_cancel(qp->shm, VS_OWED_STOPPED, owed);
+		return 0;
+	}
+	VS_POINT(qp_stopped);
+	return owed;
+}
+
 /* A peer may put the QP into ERR at any moment: then only ERR and RESET can still be reached. Attributes of a QP in RESET are cleared
  * under the same lock, so that another holder's next move does not lose its own. */
-static int set_state(struct vs_qp_shm *shm, enum ibv_qp_state from, enum ibv_qp_state to, bool *failed)
+static int set_state(const struct vs_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, uint64_t *stopped)
 {
+	struct vs_qp_shm *shm = qp->shm;
+
 	if (to == IBV_QPS_ERR)
-		*failed = vs_exchange(&shm->state, (uint32_t)to) != IBV_QPS_ERR;
+		*stopped = stop(qp);
 	else if (to == IBV_QPS_RESET)
-		vs_store_full(&shm->state, (uint32_t)to);
+		vs_owed_settle(shm, qp->id, vs_exchange(&shm->state, (uint32_t)to));
 	else if (!vs_cas(&shm->state, (uint32_t)from, (uint32_t)to))
 		return EINVAL;
 	VS_POINT(qp_reset);
 	if (to == IBV_QPS_RESET)
-		reset_slot(shm);
+		reset_slot(qp);
 	return 0;
 }
 
@@ -289,9 +369,9 @@ static void lock_settled(const struct vs_qp *qp, const struct ibv_qp_attr *attr,
 	bool begins = qp->ibv.qp_type == IBV_QPT_XRC_RECV && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR;
 
 	for (;;) {
-		uint32_t seen = vs_load(&qp->shm->path_word);
+		uint64_t seen = vs_load(&qp->shm->path_word);
 
-		if (begins && seen >> 16 > 1)
+		if (begins && seen >> 32 > 1)
 			vs_quiesce();
 		vs_control_lock();
 		if (!begins || vs_load(&qp->shm->path_word) == seen)
@@ -305,7 +385,7 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	VS_ASKS_KERNEL(modify_qp, ibqp->context);
 	struct vs_qp *qp = vs_qp(ibqp);
 	enum ibv_qp_state from, to;
-	bool migrated = false, failed = false;
+	uint64_t path_word = 0, stopped = 0;
 	int err;
 
 	vs_lock(&qp->lock);
@@ -314,21 +394,20 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	err = check_all(qp->shm, attr, &mask, &to);
 	if (!err) {
 		if (from == IBV_QPS_RESET)
-			reset_slot(qp->shm);
-		apply_path(qp->shm, attr, mask);
+			reset_slot(qp);
+		apply_connection(qp->shm, attr, mask);
 		VS_POINT(qp_applied);
 		apply_rest(qp->shm, attr, mask);
-		vs_add(&qp->shm->path_word, 0x10000); /* whoever cached how to reach this QP looks again */
-		migrated = apply_migration(qp->shm, attr, mask);
-		err = set_state(qp->shm, from, to, &failed);
+		path_word = apply_paths(qp, attr, mask);
+		err = set_state(qp, from, to, &stopped);
 		start_requester(qp, mask);
 	}
 	vs_control_unlock();
-	if (migrated)
-		tell(qp, IBV_EVENT_PATH_MIG);
+	if (path_word & VS_PATH_TELLER)
+		tell_migrated(qp, path_word);
 	VS_POINT(qp_moved);
 	if (!err) {
-		after_move(qp, from, to, failed);
+		after_move(qp, from, to, stopped);
 		ibqp->state = to;
 	}
 	vs_unlock(&qp->lock);
@@ -339,7 +418,8 @@ int vs_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 
 static void query_attr(struct vs_qp_shm *shm, struct ibv_qp_attr *attr)
 {
-	const struct vs_path *primary = vs_qp_primary(shm), *alternate = vs_qp_alternate(shm);
+	uint64_t word = vs_load(&shm->path_word);
+	const struct vs_path *primary = &shm->path[vs_path_primary(word)], *alternate = &shm->path[vs_path_alternate(word)];
 	enum ibv_qp_state state = (enum ibv_qp_state)vs_load(&shm->state); /* a peer or a timer may move it now */
 	bool connected = primary->av.port != 0;
 
@@ -347,7 +427,7 @@ static void query_attr(struct vs_qp_shm *shm, struct ibv_qp_attr *attr)
 		.qp_state = state,
 		.cur_qp_state = state,
 		.path_mtu = (enum ibv_mtu)shm->path_mtu,
-		.path_mig_state = vs_qp_mig_state(shm),
+		.path_mig_state = (enum ibv_mig_state)(word & 0xff),
 		.qkey = shm->qkey,
 		.rq_psn = vs_load_relaxed(&shm->epsn),
 		.sq_psn = shm->sq_psn,
@@ -369,7 +449,7 @@ static void query_attr(struct vs_qp_shm *shm, struct ibv_qp_attr *attr)
 	attr->cap.max_inline_data = shm->max_inline;
 	vs_av_to_attr(&primary->av, &attr->ah_attr);
 	/* After a migration the alternate reads as the path in use, until another is loaded. */
-	if (!vs_load(&alternate->loaded) && alternate->av.port)
+	if (!(word & VS_PATH_LOADED) && alternate->av.port)
 		alternate = primary;
 	if (!alternate->av.port)
 		return;

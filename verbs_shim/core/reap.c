@@ -2,6 +2,7 @@
 
 #include "core/cq.h"
 #include "core/event.h"
+#include "core/owed.h"
 #include "core/srq.h"
 #include "core/users.h"
 #include "memory/ring.h"
@@ -93,18 +94,6 @@ static void roll_rq(struct vs_slot *slot, struct vs_rq *rq, enum vs_table table,
 		vs_event_send(slot->owner, VS_EVENT_RQ_RETURN, table, vs_slot_id(table, index), 0);
 }
 
-/* A QP that the dead process put into ERR, or was about to. */
-static void tell_failed(struct vs_qp_shm *qp, uint32_t index, uint32_t proc_id)
-{
-	uint64_t failing = vs_load(&qp->failing);
-
-	if (failing >> 32 != proc_id)
-		return;
-	if (vs_load(&qp->state) == IBV_QPS_ERR)
-		vs_event_qp_failed(qp, vs_slot_id(VS_QP, index), (uint32_t)failing);
-	vs_cas(&qp->failing, failing, 0);
-}
-
 static bool unread_events(const struct vs_proc_shm *proc)
 {
 	for (uint32_t i = 0; i < VS_EVENTS; i++)
@@ -130,7 +119,7 @@ static void roll_queues(uint32_t proc_id)
 	vs_for_each_live (VS_QP, index, qp) {
 		if (qp->s.ext_pages)
 			roll_rq(&qp->s, &qp->rq, VS_QP, index, proc_index);
-		tell_failed(qp, index, proc_id);
+		vs_owed_reap(qp, vs_slot_id(VS_QP, index), proc_index);
 	}
 	vs_for_each_live (VS_PROC, index, proc) {
 		vs_ring_reap(&proc->events, (struct vs_cqe *)(void *)proc->event, VS_EVENTS, proc_index);

@@ -131,7 +131,7 @@ int vs_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
 		return 0;
 	if (attr->srq_limit >= srq->shm->max_wr)
 		return EINVAL;
-	vs_store_full(&srq->shm->rq.limit, attr->srq_limit);
+	vs_store_full(&srq->shm->rq.limit, (uint64_t)++srq->armings << 32 | attr->srq_limit);
 	VS_POINT(limit_set);
 	return 0;
 }
@@ -143,7 +143,7 @@ int vs_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr)
 
 	attr->max_wr = srq->shm->max_wr;
 	attr->max_sge = srq->shm->max_sge;
-	attr->srq_limit = vs_load(&srq->shm->rq.limit);
+	attr->srq_limit = (uint32_t)vs_load(&srq->shm->rq.limit);
 	if (attr->srq_limit & VS_LIMIT_REACHED)
 		attr->srq_limit = 0;
 	return 0;
@@ -180,18 +180,20 @@ int vs_destroy_srq(struct ibv_srq *ibsrq)
 	return 0;
 }
 
-static void tell_limit(struct vs_srq_shm *srq, uint32_t srq_id, uint32_t claim)
+static void tell_limit(struct vs_srq_shm *srq, uint32_t srq_id, uint64_t claim)
 {
-	vs_event_send(srq->s.owner, IBV_EVENT_SRQ_LIMIT_REACHED, VS_SRQ, srq_id, 0);
+	vs_event_send_once(srq->s.owner, IBV_EVENT_SRQ_LIMIT_REACHED, VS_SRQ, srq_id, (uint32_t)(claim >> 32));
+	VS_POINT(limit_told);
 	vs_cas(&srq->rq.limit, claim, 0); /* unless it has been armed anew since */
 }
 
 void vs_srq_check_limit(struct vs_srq_shm *srq, uint32_t srq_id, uint32_t available)
 {
-	uint32_t limit = vs_load(&srq->rq.limit), claim = VS_LIMIT_REACHED | vs_slot_index(VS_PROC, vs_me_id);
+	uint64_t word = vs_load(&srq->rq.limit), claim = (word & ~(uint64_t)UINT32_MAX) | VS_LIMIT_REACHED | vs_slot_index(VS_PROC, vs_me_id);
+	uint32_t limit = (uint32_t)word;
 
 	if (limit == 0 || limit & VS_LIMIT_REACHED || available >= limit || vs_hidden(VS_CAP_SRQ_LIMIT) ||
-	    !vs_cas(&srq->rq.limit, limit, claim))
+	    !vs_cas(&srq->rq.limit, word, claim))
 		return;
 	VS_POINT(limit_reached);
 	tell_limit(srq, srq_id, claim);
@@ -199,8 +201,8 @@ void vs_srq_check_limit(struct vs_srq_shm *srq, uint32_t srq_id, uint32_t availa
 
 void vs_srq_reaped(struct vs_srq_shm *srq, uint32_t srq_id, uint32_t proc_index)
 {
-	uint32_t claim = VS_LIMIT_REACHED | proc_index;
+	uint64_t word = vs_load(&srq->rq.limit);
 
-	if (vs_load(&srq->rq.limit) == claim)
-		tell_limit(srq, srq_id, claim);
+	if ((uint32_t)word == (VS_LIMIT_REACHED | proc_index))
+		tell_limit(srq, srq_id, word);
 }

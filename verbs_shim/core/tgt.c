@@ -22,6 +22,7 @@ static int add_handle(struct vs_qp *h, uint32_t qpn, bool creator)
 	ref->xrcd_ref = h->xrcd->ref_id;
 	ref->creator = creator;
 	h->ref_id = vs_slot_id(VS_QP_REF, index);
+	vs_event_begin(h);
 	vs_slot_publish(VS_QP_REF, index);
 	return 0;
 }
@@ -78,6 +79,7 @@ static int make_tgt(struct vs_qp *h)
 	h->shm->hca = h->hca_index;
 	h->shm->incarnation = h->incarnation;
 	h->shm->state = IBV_QPS_RESET;
+	h->shm->path_word = VS_PATH_FRESH;
 	h->shm->xrcd = h->xrcd->id;
 	err = add_handle(h, h->id, true);
 	VS_POINT(tgt_handle);

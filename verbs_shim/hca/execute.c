@@ -5,21 +5,23 @@
 #include <string.h>
 
 #include "core/event.h"
+#include "core/owed.h"
 
 #define NUMBER_MASK 0xffffffu
 
 /* ---- failing ---- */
 
-/* A class-C error: the responder's QP goes to ERR and its holders are told. If this process dies over that, the reaper tells them. */
+/* A class-C error: the responder's QP goes to ERR and its holders are told. */
 static void fail_qp(struct vs_qp_shm *peer, uint32_t qpn, uint32_t event)
 {
-	vs_store_full(&peer->failing, (uint64_t)vs_me_id << 32 | event);
-	if (vs_qp_fail(peer)) {
-		VS_POINT(qp_failed);
-		vs_event_qp_failed(peer, qpn, event);
+	uint64_t owed = vs_owed_begin(peer, VS_OWED_FAILED, event);
+
+	if (!vs_qp_fail(peer)) {
+		vs_owed_cancel(peer, VS_OWED_FAILED, owed);
+		return;
 	}
-	VS_POINT(qp_told);
-	vs_store(&peer->failing, 0);
+	VS_POINT(qp_failed);
+	vs_owed_tell(peer, qpn, VS_OWED_FAILED, owed);
 }
 
 enum vs_verdict vs_refuse(struct vs_request *req, struct vs_qp_shm *peer, enum vs_verdict verdict)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/event.h"
+#include "core/owed.h"
 #include "hca/hca.h"
 
 bool vs_path_send(struct vs_qp_shm *qp, struct vs_packet *packet)
@@ -43,40 +44,46 @@ static bool on_path(const struct vs_qp_shm *qp, const struct vs_path *path, cons
 	       vs_fabric_pkey_match(p->pkey, p->to->pkey[path->pkey_index % VS_PKEY_TABLE]);
 }
 
-bool vs_path_migrate(struct vs_qp_shm *qp, uint32_t qpn)
+/* Migrate by the word that was looked at, if it is still that. */
+static bool migrate(struct vs_qp_shm *qp, uint32_t qpn, uint64_t word)
 {
 	const struct vs_hca_shm *hca = vs_fabric_hca(qp->hca);
+	uint64_t next = vs_path_migrated(word);
 	struct vs_port_shm *to;
 
-	if (!vs_qp_migrate(qp))
+	if (next == word || !vs_cas(&qp->path_word, word, next))
 		return false;
-	to = hca ? vs_fabric_port(hca, vs_qp_primary(qp)->av.port) : NULL;
+	VS_POINT(path_migrated);
+	to = hca ? vs_fabric_port(hca, qp->path[vs_path_primary(next)].av.port) : NULL;
 	if (to)
 		VS_COUNT(migrations, to, qp);
-	vs_event_qp(qp, qpn, IBV_EVENT_PATH_MIG);
+	vs_owed_migrated(qp, qpn, next);
 	return true;
 }
 
-static bool receive_armed(struct vs_qp_shm *qp, uint32_t qpn, const struct vs_packet *p)
+bool vs_path_migrate(struct vs_qp_shm *qp, uint32_t qpn)
 {
-	if (on_path(qp, vs_qp_alternate(qp), p)) {
-		vs_path_migrate(qp, qpn);
-		return true;
-	}
-	if (!on_path(qp, vs_qp_primary(qp), p))
-		vs_event_qp(qp, qpn, IBV_EVENT_PATH_MIG_ERR);
+	return migrate(qp, qpn, vs_load(&qp->path_word));
+}
+
+static bool receive_armed(struct vs_qp_shm *qp, uint32_t qpn, const struct vs_packet *p, uint64_t word)
+{
+	if (on_path(qp, &qp->path[vs_path_alternate(word)], p))
+		return migrate(qp, qpn, word) || vs_path_receive(qp, qpn, p); /* unless the paths are others by now */
+	if (!on_path(qp, &qp->path[vs_path_primary(word)], p))
+		vs_event_qp(qp, qpn, IBV_EVENT_PATH_MIG_ERR, 0);
 	return false;
 }
 
 bool vs_path_receive(struct vs_qp_shm *qp, uint32_t qpn, const struct vs_packet *p)
 {
-	uint32_t word = vs_load(&qp->path_word);
+	uint64_t word = vs_load(&qp->path_word);
 
 	if ((word & 0xff) == IBV_MIG_ARMED && p->mig_req)
-		return receive_armed(qp, qpn, p);
-	if (!on_path(qp, vs_qp_primary(qp), p))
+		return receive_armed(qp, qpn, p, word);
+	if (!on_path(qp, &qp->path[vs_path_primary(word)], p))
 		return false;
 	if ((word & 0xff) == IBV_MIG_REARM && !p->mig_req)
-		vs_cas(&qp->path_word, word, (word & ~0xffu) | IBV_MIG_ARMED);
+		vs_cas(&qp->path_word, word, (word & ~(uint64_t)0xff) | IBV_MIG_ARMED);
 	return true;
 }

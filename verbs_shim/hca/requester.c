@@ -63,10 +63,7 @@ static void fail_overrun(struct vs_qp *qp)
 	if (!vs_qp_fail(qp->shm))
 		return;
 	VS_POINT(overrun_failed);
-	vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_FATAL);
-	if (qp->srq)
-		vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_LAST_WQE_REACHED);
-	vs_event_send(vs_me_id, VS_EVENT_QP_FLUSH, VS_QP, qp->id, 0);
+	vs_event_qp_failed(qp->shm, qp->id, IBV_EVENT_QP_FATAL, vs_load(&qp->shm->life));
 }
 
 void vs_complete_send(struct vs_qp *qp, uint64_t pos, uint8_t status)
@@ -128,7 +125,7 @@ static void fail(struct vs_qp *qp, uint8_t status)
 	vs_requester_flush(qp);
 	vs_receive_flush(qp);
 	if (qp->srq && moved)
-		vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_LAST_WQE_REACHED);
+		vs_event_qp(qp->shm, qp->id, IBV_EVENT_QP_LAST_WQE_REACHED, vs_load(&qp->shm->life));
 }
 
 /* ---- carrying out ---- */
@@ -317,7 +314,7 @@ static void tell_drained(struct vs_qp *qp)
 {
 	vs_store_relaxed(&qp->sq.draining, false);
 	if (qp->shm->sqd_notify)
-		vs_event_qp(qp->shm, qp->id, IBV_EVENT_SQ_DRAINED);
+		vs_event_qp(qp->shm, qp->id, IBV_EVENT_SQ_DRAINED, 0);
 }
 
 void vs_requester_run(struct vs_qp *qp, uint64_t now)

@@ -1,7 +1,7 @@
 /* The responder, carried out by the requester's thread. The order of checks is the one that HCAs show: is there a QP that listens; its
  * path and P_Key; PSN; the SRQ number; the QP's access flags; the remote key; the WQE; the WQE's own keys. */
 #include "core/cq.h"
-#include "core/event.h"
+#include "core/owed.h"
 #include "hca/execute.h"
 #include "hca/path.h"
 
@@ -55,7 +55,7 @@ static struct vs_qp_shm *find_peer(struct vs_qp *qp, struct vs_packet *packet)
 	return p->qp;
 }
 
-static bool settled(uint32_t path_word)
+static bool settled(uint64_t path_word)
 {
 	return (path_word & 0xff) != IBV_MIG_REARM;
 }
@@ -131,10 +131,8 @@ static struct vs_target *find_target(struct vs_request *req, struct vs_qp_shm *p
 /* The first packet that an RTR QP receives tells that the other end is up. */
 static void established(struct vs_qp_shm *peer, uint32_t qpn)
 {
-	if (vs_load_relaxed(&peer->established) || vs_load(&peer->state) != IBV_QPS_RTR)
-		return;
-	vs_store(&peer->established, 1);
-	vs_event_qp(peer, qpn, IBV_EVENT_COMM_EST);
+	if (vs_load(&peer->state) == IBV_QPS_RTR)
+		vs_owed_establish(peer, qpn);
 }
 
 /* Ahead: a packet was lost. Behind: a repeat, answered but not carried out again, except a READ, which has no effect; an atomic's

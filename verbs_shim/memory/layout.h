@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 13u
+#define VS_LAYOUT_VERSION 14u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -118,7 +118,9 @@ struct vs_event {
 	uint32_t table;  /* of the element: VS_CQ, VS_QP, VS_QP_REF, VS_SRQ, VS_PORT */
 	uint32_t id;     /* of the element */
 	uint32_t port;   /* port number of port events */
-	uint64_t pad[5];
+	uint32_t number; /* of what is raised once for a change that has a number: the same event again is none */
+	uint32_t pad0;
+	uint64_t pad[4];
 };
 static_assert(sizeof(struct vs_event) == sizeof(struct vs_cqe), "events use the completion ring");
 
@@ -145,7 +147,7 @@ struct vs_rq {
 	uint32_t max_sge;
 	uint32_t bounce; /* payload bytes each WQE can hold in the segment */
 	uint32_t wqe_stride;
-	uint32_t limit; /* SRQ watermark; 0 = not armed; VS_LIMIT_REACHED | process slot: that one tells of it */
+	uint64_t limit; /* arming << 32 | SRQ watermark; 0 = not armed; VS_LIMIT_REACHED | process slot: that one tells of it */
 };
 
 #define VS_LIMIT_REACHED 0x80000000u
@@ -364,8 +366,26 @@ struct vs_path {
 	struct vs_av av;
 	uint16_t pkey_index;
 	uint8_t timeout;
-	uint8_t loaded; /* the alternate: ALT_PATH was set since the last migration */
-	uint32_t pad;
+	uint8_t pad[5];
+};
+
+#define VS_PATHS 4u /* two that are in use, and two to write before they are */
+
+/* path_word = version << 32 | teller << 16 | VS_PATH_LOADED | alternate << 10 | primary << 8 | enum ibv_mig_state. The version moves at
+ * every ibv_modify_qp; primary and alternate are indices of paths; the teller (process slot + 1) has migrated the QP and still has to raise
+ * PATH_MIG. All in one word, so that one store migrates, and one store replaces a path. */
+#define VS_PATH_LOADED 0x1000u /* ALT_PATH was set since the last migration */
+#define VS_PATH_TELLER 0xffff0000u
+#define VS_PATH_VERSION (UINT64_C(1) << 32)
+#define VS_PATH_FRESH (1u << 10) /* the first two, MIGRATED */
+
+/* What somebody who moved a QP has to tell its holders: life << 32 | event << 16 | teller (process slot + 1), with no teller once it is
+ * told. One word each: those who have to tell may meet. */
+enum vs_owed {
+	VS_OWED_ESTABLISHED, /* the first packet in RTR; written by the sender whose word it was */
+	VS_OWED_FAILED,      /* by whoever put it into ERR for an error, before that */
+	VS_OWED_STOPPED,     /* likewise, by ibv_modify_qp */
+	VS_OWED
 };
 
 /* What an atomic request returned, for a repeat of it: atomics are never carried out twice. */
@@ -401,16 +421,15 @@ struct vs_qp_shm {
 	uint8_t rnr_retry;
 	uint8_t max_rd_atomic;
 	uint8_t max_dest_rd_atomic;
-	uint8_t established; /* COMM_EST was raised */
 	uint8_t sqd_notify;
-	/* Paths. One word says which is the primary and how far migration is, so that one store migrates. */
-	uint32_t path_word; /* version << 16 | primary << 8 | enum ibv_mig_state; the version moves at every ibv_modify_qp */
-	struct vs_path path[2];
+	uint32_t life; /* moves at every reset */
+	uint64_t path_word;
+	struct vs_path path[VS_PATHS];
 	/* responder: moved only by the one connected requester, inside the data path */
 	uint32_t epsn;
 	uint32_t msn;
 	uint32_t next_saved;
-	uint64_t failing; /* process that puts it into ERR << 32 | event to tell of it, from before that until all are told */
+	uint64_t owed[VS_OWED];
 	struct vs_counters counters;
 	struct vs_saved_atomic saved[VS_SAVED_ATOMICS];
 	struct vs_rq rq;

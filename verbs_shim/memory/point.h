@@ -15,10 +15,10 @@
 	X(send_bounced) X(send_placed) X(send_answered) X(send_completed) X(send_failed)                                               \
 	X(atomic_locked) X(atomic_read) X(atomic_written) X(atomic_saved)                                                              \
 	X(glob_claimed) X(glob_asked) X(glob_checked) X(glob_changed) X(glob_answered)                                                 \
-	X(copy_claimed) X(copy_asked) X(place_direct) X(path_migrated) X(qp_purged) X(cq_fired) X(cq_swapped)                                    \
-	X(event_pushed) X(cq_resizing) X(cq_resized) X(cq_overrun) X(overrun_failed)                                                   \
-	X(qp_failed) X(qp_told) X(qp_applied) X(qp_reset) X(qp_moved) X(rights_withdrawn) X(rights_moved)                              \
-	X(limit_set) X(limit_reached) X(ud_delivered) X(copy_served)                                                                   \
+	X(copy_claimed) X(copy_asked) X(place_direct) X(path_begun) X(path_written) X(path_migrated) X(migration_told) X(qp_purged) X(cq_fired) X(cq_swapped)                                    \
+	X(event_pushed) X(cq_resizing) X(cq_resized) X(cq_overrun) X(overrun_told) X(overrun_failed)                                                   \
+	X(qp_failed) X(qp_stopped) X(established) X(owed_told) X(qp_applied) X(qp_reset) X(qp_moved) X(rights_withdrawn) X(rights_moved)                              \
+	X(limit_set) X(limit_reached) X(limit_told) X(ud_delivered) X(copy_served)                                                                   \
 	X(reap_retired) X(reap_orphaned) X(reap_rolled) X(reap_dropped) X(process_unlinked) X(segment_left)                            \
 	X(lids_taken) X(port_moved) X(hca_downed) X(hca_gone) X(hca_back) X(refusal_set) X(rule_set)
 

@@ -87,8 +87,8 @@ struct host_counts {
 /* On the path in use; on an alternate one as well, if it has one. */
 static double silent_us(struct vs_qp_shm *qp)
 {
-	const struct vs_path *primary = vs_qp_primary(qp), *alternate = vs_qp_alternate(qp);
-	uint64_t first = vs_ack_time(primary->timeout), second = alternate->loaded ? vs_ack_time(alternate->timeout) : first;
+	uint64_t word = vs_load(&qp->path_word), first = vs_ack_time(qp->path[vs_path_primary(word)].timeout);
+	uint64_t second = word & VS_PATH_LOADED ? vs_ack_time(qp->path[vs_path_alternate(word)].timeout) : first;
 
 	return first && second ? (double)(first > second ? first : second) / 1000 * (qp->retry_cnt + 1) : INFINITY;
 }
