@@ -1,6 +1,7 @@
-// Processes killed at random moments under mixed traffic. Every worker talks to every other over XRC: sends of all sizes, writes, reads,
-// atomics, handles opened and closed. One is killed and started anew, again and again; the others must go on, no message may arrive
-// damaged, and the fabric must hold exactly the objects of those who live.
+// Processes killed at random moments under mixed traffic. Every worker talks to every other over XRC and over RC: sends of all sizes,
+// writes, reads, atomics, handles opened and closed. One of them only receives, and sleeps until its completion channel wakes it. One is
+// killed and started anew, again and again; the others must go on, no message may arrive damaged, and the fabric must hold exactly the
+// objects of those who live.
 #include "conform/verbs.h"
 
 #include <sys/mman.h>
@@ -15,10 +16,11 @@ namespace
 
 using namespace vt;
 
-constexpr int workers = 3;
-constexpr uint32_t slot_bytes = 12288, wqes = 32;
-constexpr uint32_t area = 4 * workers * slot_bytes;  // where READs land; the receive buffers lie behind it
-constexpr uint32_t words = area + wqes * slot_bytes; // behind those: what each other one counts, and what its word held
+constexpr int workers = 4, sleeper = 3;
+constexpr uint32_t slot_bytes = 12288, wqes = 32, rc_wqes = 4; // of the SRQ, and of each RC QP
+constexpr uint32_t buffers = wqes + workers * rc_wqes;
+constexpr uint32_t area = 4 * workers * slot_bytes;     // where READs land; the receive buffers lie behind it
+constexpr uint32_t words = area + buffers * slot_bytes; // behind those: what each one counts, what its word held
 constexpr int access_to_all = all_access | IBV_ACCESS_REMOTE_ATOMIC;
 
 // What the workers know of each other, in memory that all map. A worker fills in its row and then sets its generation.
@@ -27,10 +29,10 @@ struct Row {
     uint16_t lid;
     uint32_t srqn, rkey;
     uint64_t addr;
-    uint32_t tgt[workers], ini[workers]; // towards each other worker
-    uint32_t round[workers];             // moves when the QPs towards that worker were made again
-    uint64_t progress;
-    uint64_t atomics; // of ours that were carried out
+    uint32_t tgt[workers], ini[workers], rc[workers]; // towards each other worker
+    uint32_t round[workers];                          // moves when the QPs towards that worker were made again
+    uint64_t progress;                                // steps, or how often it was woken
+    uint64_t atomics;                                 // of ours that were carried out
     uint32_t paused;
 };
 
@@ -62,7 +64,8 @@ class Worker
   public:
     Worker(Board &board, int me, int domain_fd, uint32_t seed)
         : board_(board), me_(me), rng_(seed), n_(words + 4096, access_to_all), xrcd_(make_xrcd(n_.ctx, domain_fd)),
-          recv_cq_(make_cq(n_.ctx, 256)), srq_(make_xrc_srq(n_.pd, xrcd_, recv_cq_, wqes, 1))
+          channel_(ibv_create_comp_channel(n_.ctx)), recv_cq_(make_cq(n_.ctx, 256, channel_)),
+          srq_(make_xrc_srq(n_.pd, xrcd_, recv_cq_, wqes, 1))
     {
         for (uint64_t i = 0; i < wqes; i++)
             repost(i);
@@ -74,6 +77,7 @@ class Worker
         for (int peer = 0; peer < workers; peer++)
             if (peer != me_)
                 make_pair(peer);
+        need(ibv_req_notify_cq(recv_cq_, 0) == 0, "ibv_req_notify_cq");
     }
 
     void run(uint32_t generation)
@@ -82,38 +86,60 @@ class Worker
         while (!load(board_.stop)) {
             if (load(board_.pause))
                 pause();
-            step();
-            __atomic_fetch_add(&board_.row[me_].progress, 1, __ATOMIC_SEQ_CST);
+            if (me_ == sleeper ? sleep() : step())
+                __atomic_fetch_add(&board_.row[me_].progress, 1, __ATOMIC_SEQ_CST);
         }
     }
 
   private:
-    struct Peer {
-        Qp ini, tgt;
-        uint64_t connected_to = 0; // generation and round of the peer, 0: not connected
+    // A QP to send by, and the places of its buffers among all.
+    struct Lane {
+        Qp qp;
         int outstanding = 0;
         uint32_t posted = 0;
     };
+    enum { XRC, RC, LANES };
 
+    struct Peer {
+        Qp tgt;
+        Lane lane[LANES];
+        uint64_t connected_to = 0; // generation and round of the peer, 0: not connected
+    };
+
+    // The first buffers are the SRQ's, then come those of each RC QP.
     void repost(uint64_t id)
     {
-        need(post_recv(srq_, id, {n_.sge(area + id * slot_bytes, slot_bytes)}) == 0, "post_srq_recv");
+        ibv_sge at = n_.sge(area + id * slot_bytes, slot_bytes);
+        int err =
+            id < wqes ? post_recv(srq_, id, {at}) : post_recv(peers_[(id - wqes) / rc_wqes].lane[RC].qp, id, {at});
+        need(err == 0, "post_recv");
     }
 
     // New QPs towards a peer; whoever was connected to the old ones sees the round move.
     void make_pair(int peer)
     {
         Peer &p = peers_[peer];
-        p.ini = Qp();
+        for (auto &lane : p.lane)
+            lane = Lane();
         p.tgt = Qp();
         p.tgt = make_tgt(xrcd_);
-        p.ini = make_qp(IBV_QPT_XRC_SEND, n_.pd, n_.cq);
+        p.lane[XRC].qp = make_qp(IBV_QPT_XRC_SEND, n_.pd, n_.cq);
+        p.lane[RC].qp = make_rc();
         p.connected_to = 0;
-        p.outstanding = 0;
         Row &row = board_.row[me_];
         store(row.tgt[peer], p.tgt->qp_num);
-        store(row.ini[peer], p.ini->qp_num);
+        store(row.ini[peer], p.lane[XRC].qp->qp_num);
+        store(row.rc[peer], p.lane[RC].qp->qp_num);
         store(row.round[peer], row.round[peer] + 1);
+    }
+
+    Qp make_rc()
+    {
+        auto attr = qp_attr(IBV_QPT_RC, n_.pd, n_.cq);
+        attr.recv_cq = recv_cq_;
+        Qp qp(ibv_create_qp_ex(n_.ctx, &attr));
+        need(qp, "ibv_create_qp_ex");
+        return qp;
     }
 
     static uint64_t stamp(const Row &row, int towards)
@@ -142,20 +168,25 @@ class Worker
             return;
         bring_up(p.tgt, path);
         path.qpn = load(row.tgt[me_]);
-        bring_up(p.ini, path);
+        bring_up(p.lane[XRC].qp, path);
+        path.qpn = load(row.rc[me_]);
+        bring_up(p.lane[RC].qp, path);
+        for (uint64_t i = 0; i < rc_wqes; i++)
+            repost(wqes + (uint64_t) peer * rc_wqes + i);
         p.connected_to = now;
     }
 
-    void send(int peer)
+    void send(int peer, int by)
     {
-        Peer &p = peers_[peer];
+        Lane &lane = peers_[peer].lane[by];
         const Row &row = board_.row[peer];
-        if (!p.connected_to || p.outstanding >= depth)
+        if (!peers_[peer].connected_to || lane.outstanding >= depth)
             return;
+        size_t buffer = ((size_t) peer * LANES + by) * depth + lane.posted % depth;
         uint32_t length = rng_() % 4 ? 12 + rng_() % 500 : 12 + rng_() % (slot_bytes - 12);
         Send s(IBV_WR_SEND, {n_.sge((size_t) peer * 4 * slot_bytes + (rng_() % 4) * slot_bytes, length)});
         switch (rng_() % 5) {
-        case 4: s = count_there(row, (size_t) peer * depth + p.posted % depth); break;
+        case 4: s = count_there(row, buffer); break;
         case 0:
             s.wr.opcode = IBV_WR_RDMA_WRITE;
             s.at(row.addr + (uint64_t) peer * 64, row.rkey);
@@ -165,10 +196,12 @@ class Worker
             s.wr.opcode = IBV_WR_RDMA_READ;
             s.at(row.addr, row.rkey);
             break;
-        default: s.list[0] = fill((size_t) peer * depth + p.posted % depth, length);
+        default: s.list[0] = fill(buffer, length);
         }
-        if (s.to_srq(row.srqn).id((uint64_t) peer).post(p.ini) == 0)
-            p.outstanding++, p.posted++;
+        if (by == XRC)
+            s.to_srq(row.srqn);
+        if (s.id((uint64_t) peer * LANES + by).post(lane.qp) == 0)
+            lane.outstanding++, lane.posted++;
     }
 
     // One more in our word at the peer, which nobody else changes.
@@ -198,7 +231,8 @@ class Worker
         while (ibv_poll_cq(recv_cq_, 1, &wc) == 1) {
             if (wc.status == IBV_WC_SUCCESS)
                 check(&n_.mem[area + wc.wr_id * slot_bytes], wc.byte_len);
-            repost(wc.wr_id);
+            if (wc.status == IBV_WC_SUCCESS || wc.wr_id < wqes)
+                repost(wc.wr_id); // what an RC QP flushes goes with it
         }
     }
 
@@ -217,10 +251,11 @@ class Worker
     {
         ibv_wc wc;
         while (ibv_poll_cq(n_.cq, 1, &wc) == 1) {
-            int peer = (int) wc.wr_id;
-            if (wc.qp_num != peers_[peer].ini->qp_num)
+            int peer = (int) wc.wr_id / LANES;
+            Lane &lane = peers_[peer].lane[wc.wr_id % LANES];
+            if (wc.qp_num != lane.qp->qp_num)
                 continue;
-            peers_[peer].outstanding--;
+            lane.outstanding--;
             if (wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_FETCH_ADD)
                 __atomic_fetch_add(&board_.row[me_].atomics, 1, __ATOMIC_SEQ_CST);
             if (wc.status != IBV_WC_SUCCESS && peers_[peer].connected_to)
@@ -237,18 +272,38 @@ class Worker
         Cq cq = make_cq(n_.ctx, 16);
     }
 
-    void step()
+    bool step()
     {
         for (int peer = 0; peer < workers; peer++)
             if (peer != me_) {
                 connect_to(peer);
-                send(peer);
+                send(peer, (int) (rng_() % LANES));
             }
         receive();
         reap_sends();
         if (rng_() % 16 == 0)
             churn();
         drop_events();
+        return true;
+    }
+
+    // Looks after its connections now and then, but for messages only when it is woken: whoever dies over that must not leave it asleep.
+    bool sleep()
+    {
+        for (int peer = 0; peer < workers; peer++)
+            if (peer != me_)
+                connect_to(peer);
+        drop_events();
+        pollfd fd = {channel_->fd, POLLIN, 0};
+        if (poll(&fd, 1, 2) != 1)
+            return false;
+        ibv_cq *cq;
+        void *context;
+        need(ibv_get_cq_event(channel_, &cq, &context) == 0, "ibv_get_cq_event");
+        ibv_ack_cq_events(cq, 1);
+        need(ibv_req_notify_cq(cq, 0) == 0, "ibv_req_notify_cq");
+        receive();
+        return true;
     }
 
     void drop_events()
@@ -263,14 +318,15 @@ class Worker
     {
         store(board_.row[me_].paused, 1);
         while (load(board_.pause) && !load(board_.stop)) {
-            receive(); // others may still wait for WQEs
+            if (me_ != sleeper)
+                receive(); // others may still wait for WQEs
             sched_yield();
         }
         store(board_.row[me_].paused, 0);
     }
 
     static constexpr int depth = 8; // sends outstanding towards a peer
-    static constexpr size_t out_buffers = depth * workers;
+    static constexpr size_t out_buffers = depth * LANES * workers;
     Board &board_;
     int me_;
     std::mt19937 rng_;
@@ -278,6 +334,7 @@ class Worker
     std::vector<std::vector<char>> out_ = std::vector<std::vector<char>>(out_buffers, std::vector<char>(slot_bytes));
     std::vector<Mr> out_mr_ = make_out_mrs();
     Xrcd xrcd_;
+    Channel channel_;
     Cq recv_cq_;
     Srq srq_;
     Peer peers_[workers];
@@ -327,8 +384,8 @@ std::map<std::string, int> totals()
 std::map<std::string, int> expected(int living)
 {
     int pairs = living * (workers - 1);
-    return {{"pd", living},    {"mr", living * Worker::mrs}, {"cq", 2 * living}, {"srq", living}, {"xrcd", living},
-            {"qp_ini", pairs}, {"tgt_handles", pairs},       {"qp_tgt", pairs},  {"qp_rc", 0},    {"qp_ud", 0}};
+    return {{"pd", living},    {"mr", living * Worker::mrs}, {"cq", 2 * living}, {"srq", living},  {"xrcd", living},
+            {"qp_ini", pairs}, {"tgt_handles", pairs},       {"qp_tgt", pairs},  {"qp_rc", pairs}, {"qp_ud", 0}};
 }
 
 class KillTest : public vt::Test
@@ -384,8 +441,8 @@ class KillTest : public vt::Test
     {
         for (int i = 0; i < workers; i++)
             if (child_[i]) {
-                uint64_t from = load(board_->row[i].progress);
-                wait_for([&] { return load(board_->row[i].progress) >= from + steps; });
+                uint64_t to = load(board_->row[i].progress) + (i == sleeper ? steps / 10 : steps);
+                wait_for([&] { return load(board_->row[i].progress) >= to; });
             }
     }
 
@@ -432,8 +489,8 @@ TEST_F(KillTest, SurvivorsGoOnAndOnlyTheirObjectsStay)
     all_progress(100);
     check_objects(workers);
     store(board_->stop, 1);
-    for (auto &row : board_->row)
-        EXPECT_GT(load(row.atomics), 0u);
+    for (int i = 0; i < sleeper; i++)
+        EXPECT_GT(load(board_->row[i].atomics), 0u);
     for (auto &c : child_) {
         EXPECT_EQ(c->wait(), 0);
         c.reset();
