@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STUCK_AFTER = 60, MOST = 1000 };
+enum { STUCK_AFTER = 120, MOST = 1000 };
 
 static uint64_t seed = 1;
 static int messages = 300;
