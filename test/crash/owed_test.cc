@@ -7,6 +7,10 @@
 #include "conform/apm.h"
 #include "conform/peer.h"
 
+extern "C" {
+#include "memory/process.h"
+}
+
 #include <ostream>
 
 namespace
@@ -70,6 +74,8 @@ void answer_questions(const Link &link, Events &events, ibv_qp *tgt)
     for (char what; (what = link.get<char>()) != 'q';) {
         if (what == 'n')
             link.put(counted(events, tgt));
+        else if (what == 'l')
+            link.put(load_path(tgt, link.get<uint16_t>(), 2));
         else
             link.put(alternate_of(tgt));
     }
@@ -225,6 +231,10 @@ class Told : public Test
     Told() : topology_("VERBS_SHIM_TOPOLOGY", "lmc=2")
     {
     }
+    ~Told() override
+    {
+        vs_patience_ns = patience_;
+    }
     void start(const Deed &deed, const std::string &stop)
     {
         int fd = file_.fd();
@@ -243,6 +253,12 @@ class Told : public Test
         ASSERT_EQ(creator_->link().get<char>(), 'l');
         lid_ = a.lid;
         victim_->link().put('g');
+    }
+    void start_and_lose(const Deed &deed, const std::string &stop)
+    {
+        start(deed, stop);
+        if (HasFatalFailure())
+            return;
         EXPECT_EQ(victim_->wait(), 256 + SIGKILL);
     }
     template <class T> T ask(const std::unique_ptr<Child> &who, char what)
@@ -277,6 +293,7 @@ class Told : public Test
         deed.act(v);
     }
 
+    const uint64_t patience_ = vs_patience_ns;
     Setting topology_;
     TempFile file_;
     std::unique_ptr<Child> creator_, opener_, victim_;
@@ -291,7 +308,7 @@ TEST_P(ToldOnce, WhereverItsTellerIsKilled)
 {
     auto [c, reaper_dies] = GetParam();
     const Deed &deed = deeds[c.deed];
-    start(deed, std::string(c.point) + ":" + c.times);
+    start_and_lose(deed, std::string(c.point) + ":" + c.times);
     if (HasFatalFailure())
         return;
     if (reaper_dies)
@@ -309,6 +326,42 @@ INSTANTIATE_TEST_SUITE_P(All, ToldOnce, ::testing::Combine(::testing::ValuesIn(c
                                     + (std::get<1>(info.param) ? "_and_the_reaper" : "");
                          });
 
+void stand_still(vs_point point)
+{
+    if (point == VS_POINT_path_migrated)
+        raise(SIGSTOP);
+}
+
+// The next change of the paths cannot wait for it, nor know whether it lives; when it goes on, all has been told.
+TEST_F(Told, OfAMigrationByTheNextChangeIfItsTellerStandsStill)
+{
+    vs_patience_ns = 1000000; // of everybody here: what they count events by waits for all who are inside the data path
+    Deed migration = deeds[MIGRATION];
+    migration.act = [](Victim &v) {
+        vs_point_hook = stand_still;
+        v.send();
+    };
+    start(migration, "");
+    if (HasFatalFailure())
+        return;
+    siginfo_t info = {};
+    ASSERT_EQ(waitid(P_PID, (id_t) victim_->pid(), &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+    ASSERT_EQ(info.si_status, SIGSTOP);
+    EXPECT_EQ(ask<Counts>(creator_, 'n'), Counts({0, 0, 0, 0, 0, 0}));
+    creator_->link().put('l');
+    creator_->link().put(lid_);
+    EXPECT_EQ(creator_->link().get<int>(), 0);
+    for (int i = 0; i < 2; i++) {
+        EXPECT_EQ(ask<Counts>(creator_, 'n'), migration.creator);
+        EXPECT_EQ(ask<Counts>(opener_, 'n'), migration.opener);
+        if (i == 0) {
+            kill(victim_->pid(), SIGCONT);
+            EXPECT_EQ(victim_->wait(), 0);
+        }
+    }
+    end();
+}
+
 // One after the other on a QP that three hold; path 1 is loaded.
 TEST_F(Told, APathThatWasBeingLoadedIsTheOldOneOrTheNewOne)
 {
@@ -316,7 +369,7 @@ TEST_F(Told, APathThatWasBeingLoadedIsTheOldOneOrTheNewOne)
     for (const char *point : {"path_begun", "path_written", "qp_moved"}) {
         SCOPED_TRACE(point);
         uint8_t i = std::string(point) == "qp_moved" ? 2 : 1;
-        start(loads, point);
+        start_and_lose(loads, point);
         if (HasFatalFailure())
             return;
         look_for_the_dead("");
