@@ -17,14 +17,16 @@ const char *const vs_point_name[VS_NUM_POINTS] = {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static uint32_t die_at = VS_NUM_POINTS;
+enum { NOWHERE = VS_NUM_POINTS, ANYWHERE };
+
+static uint32_t die_at = NOWHERE;
 static uint32_t passes_left;
 
 static void parse(const char *where)
 {
 	size_t len = where ? strcspn(where, ":") : 0;
 
-	vs_store(&die_at, VS_NUM_POINTS);
+	vs_store(&die_at, len == 3 && !strncmp(where, "any", len) ? ANYWHERE : NOWHERE);
 	vs_store(&passes_left, where && where[len] == ':' ? (uint32_t)strtoul(where + len + 1, NULL, 10) : 1);
 	for (uint32_t p = 0; where && p < VS_NUM_POINTS; p++)
 		if (strlen(vs_point_name[p]) == len && !strncmp(where, vs_point_name[p], len))
@@ -47,11 +49,13 @@ void (*vs_point_hook)(enum vs_point point);
 void vs_point_pass(enum vs_point point)
 {
 	void (*hook)(enum vs_point) = vs_load(&vs_point_hook);
+	uint32_t where;
 
 	if (hook)
 		hook(point);
 	pthread_once(&once, read_environment);
-	if (point == vs_load(&die_at) && vs_add(&passes_left, -1u) == 1)
+	where = vs_load(&die_at);
+	if ((where == point || where == ANYWHERE) && vs_add(&passes_left, -1u) == 1)
 		kill(getpid(), SIGKILL);
 }
 

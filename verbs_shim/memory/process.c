@@ -45,6 +45,7 @@ static int live_lock(uint32_t proc_id)
 	fd = vs_segment_open(name, O_RDWR | O_CREAT);
 	if (fd < 0)
 		return errno;
+	VS_POINT(live_made);
 	if (fcntl(fd, F_SETLK, &lock)) {
 		int err = errno;
 
@@ -238,6 +239,7 @@ void vs_process_leave(void (*part)(void))
 	vs_process_bury();
 	live_name(vs_me_id, name, sizeof(name));
 	vs_segment_unlink(name);
+	VS_POINT(process_left);
 	if (live_fd >= 0)
 		close(live_fd);
 	live_fd = -1;
@@ -370,6 +372,7 @@ void vs_process_shut(void)
 		while (!vs_cas(&vs_me->hazard[i].word, 0, 1) && !vs_patience_ends(&patience))
 			back_off(tries++);
 	vs_store_full(&vs_me->leaving, VS_SHUT);
+	VS_POINT(process_shut);
 }
 
 void vs_process_open(void)

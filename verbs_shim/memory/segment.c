@@ -93,6 +93,7 @@ static int open_dir(bool create)
 	made = create && !mkdir(path, 0700);
 	if (create && !made && errno != EEXIST)
 		return errno;
+	VS_POINT(dir_made);
 	dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir_fd < 0) {
 		err = create && errno == ENOENT ? ESTALE : errno; /* the last to leave removed it in between */
@@ -139,6 +140,7 @@ static int lock_dir(int *lock_fd)
 
 	if (fd < 0)
 		return errno == ENOENT ? ESTALE : errno;
+	VS_POINT(lock_made);
 	err = check_private(fd, S_IFREG);
 	while (!err && fcntl(fd, F_SETLKW, &lock))
 		if (errno != EINTR)
@@ -149,6 +151,7 @@ static int lock_dir(int *lock_fd)
 		close(fd);
 		return err;
 	}
+	VS_POINT(lock_taken);
 	*lock_fd = fd;
 	return 0;
 }
@@ -277,15 +280,18 @@ static bool any_live_name(bool (*visit)(const char *name))
 static bool remove_live_name(const char *name)
 {
 	vs_segment_unlink(name);
+	VS_POINT(live_removed);
 	return false;
 }
 
 static void remove_files(bool all)
 {
 	vs_segment_unlink(SEGMENT_NAME);
+	VS_POINT(segment_unlinked);
 	any_live_name(remove_live_name);
 	if (all)
 		vs_segment_unlink(LOCK_NAME);
+	VS_POINT(lock_unlinked);
 }
 
 /* Growing a file beyond RLIMIT_FSIZE raises a signal, which ends programs. */
@@ -369,6 +375,7 @@ static void remove_dir(void)
 
 	fabric_path(path, sizeof(path));
 	rmdir(path);
+	VS_POINT(dir_removed);
 }
 
 static int attach_locked(bool create)
@@ -490,6 +497,7 @@ static void part(void)
 		vs_seg = second;
 		find_places();
 	}
+	VS_POINT(segment_parted);
 }
 
 void vs_segment_leave(void)
@@ -651,6 +659,7 @@ static void lock_control(pthread_mutex_t *control)
 	if (pthread_mutex_lock(control) == EOWNERDEAD) {
 		rebuild_page_map();
 		free_half_made();
+		VS_POINT(control_rebuilt);
 		vs_add(&vs_seg->fabric_epoch, 1); /* it may have changed a path and not come to saying so */
 		vs_process_reap_dead();
 		pthread_mutex_consistent(control);
