@@ -3,6 +3,7 @@
 #include "core/cq.h"
 #include "core/event.h"
 #include "core/owed.h"
+#include "core/ports.h"
 #include "core/srq.h"
 #include "core/users.h"
 #include "memory/ring.h"
@@ -154,6 +155,7 @@ void vs_reap_retire(uint32_t proc_id)
 	VS_POINT(reap_rolled);
 	drop_copies(proc_id);
 	VS_POINT(reap_dropped);
+	vs_ports_reaped(proc_id);
 	vs_fabric_reap(proc_id);
 }
 
@@ -198,6 +200,7 @@ void vs_reap_orphans(void)
 	vs_control_lock();
 	retire_orphans(vs_me_id, EVERY_CONTEXT, false);
 	vs_control_unlock();
+	VS_POINT(orphans_retired);
 	vs_quiesce();
 	vs_control_lock();
 	vs_reap_free(vs_me_id);

@@ -156,6 +156,7 @@ int vs_fabric_set_topology(void)
 	vs_store(&vs_seg->topology_roce, t.roce);
 	vs_store(&vs_seg->topology_atomics, t.atomics);
 	vs_store(&vs_seg->topology_max_msg, t.max_msg);
+	VS_POINT(topology_set);
 	vs_store(&vs_seg->topology_ports, t.ports);
 	return 0;
 }
@@ -195,8 +196,6 @@ int vs_fabric_set_lmc(uint32_t port_index, uint32_t lmc)
 	VS_POINT(port_moved);
 	for (uint32_t i = 0; i < 1u << old_lmc; i++)
 		vs_store(&vs_seg->lid_port[old + i], 0);
-	vs_store(&port->no_route[0], 0);
-	vs_store(&port->no_route[1], 0);
 	vs_add(&vs_seg->fabric_epoch, 1);
 	return 0;
 }
@@ -214,7 +213,7 @@ static void set_ports(const struct vs_hca_shm *hca, enum ibv_port_state state)
 	vs_add(&vs_seg->fabric_epoch, 1);
 }
 
-void vs_fabric_unplug(struct vs_hca_shm *hca)
+static void unplug(struct vs_hca_shm *hca)
 {
 	set_ports(hca, IBV_PORT_DOWN);
 	VS_POINT(hca_downed);
@@ -222,25 +221,87 @@ void vs_fabric_unplug(struct vs_hca_shm *hca)
 		vs_add(&hca->incarnation, 1);
 }
 
-void vs_fabric_plug(struct vs_hca_shm *hca)
+static void plug(struct vs_hca_shm *hca)
 {
-	if (vs_hca_there(hca))
-		return;
-	vs_add(&hca->incarnation, 1);
+	if (!vs_hca_there(hca))
+		vs_add(&hca->incarnation, 1);
 	VS_POINT(hca_back);
 	set_ports(hca, IBV_PORT_ACTIVE);
 }
 
-void vs_fabric_unplugged(void)
+static void tell_unplugged(void)
 {
 	struct vs_proc_shm *proc;
 	uint32_t index;
 
-	vs_quiesce();
 	vs_add(&vs_seg->unplugs, 1);
 	VS_POINT(hca_gone);
 	vs_for_each_live (VS_PROC, index, proc)
 		vs_process_wake(proc);
+}
+
+static uint64_t changing(uint32_t proc_id, enum vs_plugging how)
+{
+	return (uint64_t)proc_id << 32 | how;
+}
+
+static void begin_plugging(struct vs_hca_shm *hca, enum vs_plugging how)
+{
+	if (vs_exchange(&hca->changing, changing(vs_me_id, how)))
+		tell_unplugged(); /* another one's order, who would now be forgotten if he died before he told of it */
+	VS_POINT(hca_changing);
+}
+
+void vs_fabric_unplug(struct vs_hca_shm *hca)
+{
+	begin_plugging(hca, VS_UNPLUGS);
+	unplug(hca);
+}
+
+void vs_fabric_plug(struct vs_hca_shm *hca)
+{
+	if (vs_hca_there(hca))
+		return;
+	begin_plugging(hca, VS_PLUGS);
+	plug(hca);
+	VS_POINT(hca_changed);
+	vs_store(&hca->changing, 0);
+}
+
+void vs_fabric_unplugged(void)
+{
+	struct vs_hca_shm *hca;
+	uint32_t index;
+
+	vs_quiesce();
+	tell_unplugged();
+	vs_for_each_live (VS_HCA, index, hca)
+		vs_cas(&hca->changing, changing(vs_me_id, VS_UNPLUGS), 0);
+}
+
+/* What a dead process had begun is brought to its end: nobody is left with half an HCA, or does not hear that it is gone. */
+static void finish_plugging(uint32_t proc_id)
+{
+	struct vs_hca_shm *hca;
+	bool unplugs = false;
+	uint32_t index;
+
+	vs_for_each_live (VS_HCA, index, hca) {
+		uint64_t now = vs_load(&hca->changing);
+
+		if (now == changing(proc_id, VS_PLUGS)) {
+			plug(hca);
+			vs_cas(&hca->changing, now, 0);
+		} else if (now == changing(proc_id, VS_UNPLUGS)) {
+			unplug(hca);
+			unplugs = true;
+		}
+	}
+	if (!unplugs)
+		return;
+	tell_unplugged();
+	vs_for_each_live (VS_HCA, index, hca)
+		vs_cas(&hca->changing, changing(proc_id, VS_UNPLUGS), 0);
 }
 
 /* ---- what a dead process was making ---- */
@@ -258,6 +319,7 @@ static void settle(enum vs_table table, uint32_t index, struct vs_slot *slot, bo
 		slot->owner = 0;
 	else
 		vs_slot_free(table, index);
+	VS_POINT(fabric_settled);
 }
 
 void vs_fabric_reap(uint32_t proc_id)
@@ -267,6 +329,7 @@ void vs_fabric_reap(uint32_t proc_id)
 	struct vs_port_shm *port;
 	uint32_t index;
 
+	finish_plugging(proc_id);
 	vs_for_each_slot (VS_PORT, index, port) {
 		parent = vs_slot_at(VS_HCA, port->hca);
 		if (port->s.owner == proc_id)
@@ -372,7 +435,7 @@ static bool routed(const struct vs_port_shm *from, const struct vs_port_shm *to,
 {
 	uint32_t bits = (uint32_t)(lid - to->lid) & 127;
 
-	return from == to || !(vs_load_relaxed(&to->no_route[bits / 64]) >> (bits % 64) & 1);
+	return from == to || vs_load(&to->no_route_lid) != to->lid || !(vs_load_relaxed(&to->no_route[bits / 64]) >> (bits % 64) & 1);
 }
 
 struct vs_port_shm *vs_fabric_route(const struct vs_port_shm *from, const struct vs_av *av)
@@ -388,9 +451,16 @@ int vs_fabric_set_route(struct vs_port_shm *port, uint32_t bits, bool there)
 
 	if (bits >= 1u << port->lmc)
 		return EINVAL;
+	if (port->no_route_lid != port->lid) {
+		vs_store(&port->no_route[0], 0);
+		vs_store(&port->no_route[1], 0);
+		VS_POINT(routes_forgotten);
+		vs_store(&port->no_route_lid, port->lid);
+	}
 	word = &port->no_route[bits / 64];
 	bit = UINT64_C(1) << (bits % 64);
 	vs_store(word, there ? *word & ~bit : *word | bit);
+	VS_POINT(route_set);
 	vs_add(&vs_seg->fabric_epoch, 1);
 	return 0;
 }

@@ -13,43 +13,30 @@ static_assert(VS_NUM_VERBS <= VS_MAX_VERBS, "a refusal for each verb");
 
 #define FOR_EVER UINT32_MAX
 
-/* Count one call or packet. true: it is one to hit; the next one is the every-th from there. *done: it was the last. */
-static bool hit(uint64_t *count, uint32_t every, bool *done)
+/* Count one call or packet. true: it is one to hit; the next one is the every-th from there. */
+static bool hit(uint64_t *count, uint32_t every)
 {
 	for (;;) {
 		uint64_t now = vs_load(count);
 		uint32_t skip = (uint32_t)(now >> 32), times = (uint32_t)now, left = times == FOR_EVER ? times : times - 1;
 		uint64_t next = left ? (uint64_t)(every - 1) << 32 | left : 0;
 
-		*done = false;
 		if (times == 0)
 			return false;
 		if (skip > 0)
 			next = (uint64_t)(skip - 1) << 32 | times;
-		if (!vs_cas(count, now, next))
-			continue;
-		*done = skip == 0 && times == 1;
-		return skip == 0;
+		if (vs_cas(count, now, next))
+			return skip == 0;
 	}
 }
 
 /* ---- verbs ---- */
 
-static void count_refusals(void)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < VS_NUM_VERBS; i++)
-		n += (uint32_t)vs_seg->faults.refusal[i].count != 0;
-	vs_store(&vs_seg->faults.refusing, n);
-}
-
 int vs_refused_slow(enum vs_verb verb)
 {
 	struct vs_refusal *r = &vs_seg->faults.refusal[verb];
-	bool done;
 
-	if (!vs_me || (r->host && r->host != vs_me->host + 1) || !hit(&r->count, vs_load(&r->every) + 1, &done))
+	if (!vs_me || (r->host && r->host != vs_me->host + 1) || !hit(&r->count, vs_load(&r->every) + 1))
 		return 0;
 	return (int)vs_load(&r->error);
 }
@@ -57,15 +44,26 @@ int vs_refused_slow(enum vs_verb verb)
 void vs_fault_refuse(enum vs_verb verb, int error, uint32_t skip, uint32_t times, uint32_t every, uint32_t host)
 {
 	struct vs_refusal *r = &vs_seg->faults.refusal[verb];
+	uint64_t bit = UINT64_C(1) << verb;
 
 	vs_control_lock();
+	vs_and(&vs_seg->faults.refusing, ~bit);
+	VS_POINT(refusal_off);
 	vs_store(&r->count, 0);
 	r->error = (uint32_t)error;
 	r->host = host;
 	r->every = every - 1;
-	VS_POINT(refusal_set);
 	vs_store(&r->count, error ? (uint64_t)skip << 32 | times : 0);
-	count_refusals();
+	VS_POINT(refusal_set);
+	if (error)
+		vs_or(&vs_seg->faults.refusing, bit);
+	vs_control_unlock();
+}
+
+void vs_fault_refuse_none(void)
+{
+	vs_control_lock();
+	vs_store(&vs_seg->faults.refusing, 0);
 	vs_control_unlock();
 }
 
@@ -87,6 +85,11 @@ static void let_pass(uint64_t *count)
 	}
 }
 
+static bool in_force(uint32_t rule)
+{
+	return vs_load(&vs_seg->faults.ruling) >> rule & 1;
+}
+
 enum vs_rule_kind vs_fault_packet_slow(const struct vs_port_shm *from, const struct vs_port_shm *to, enum vs_rule_what what,
 				       uint32_t *delay_us)
 {
@@ -95,13 +98,12 @@ enum vs_rule_kind vs_fault_packet_slow(const struct vs_port_shm *from, const str
 
 	for (uint32_t i = 0; i < VS_MAX_RULES; i++) {
 		struct vs_rule *r = &vs_seg->faults.rule[i];
-		bool done;
 
-		if (vs_load(&r->kind) == VS_RULE_NONE || r->what != what || (r->port && r->port != a && r->port != b))
+		if (!in_force(i) || r->what != what || (r->port && r->port != a && r->port != b))
 			continue;
 		if (found) {
 			let_pass(&r->count);
-		} else if (hit(&r->count, 1, &done)) {
+		} else if (hit(&r->count, 1)) {
 			*delay_us = r->delay_us;
 			found = (enum vs_rule_kind)vs_load(&r->kind);
 		}
@@ -109,39 +111,39 @@ enum vs_rule_kind vs_fault_packet_slow(const struct vs_port_shm *from, const str
 	return found;
 }
 
-static bool spent(const struct vs_rule *r)
+static bool spent(uint32_t rule)
 {
-	return r->kind == VS_RULE_NONE || (uint32_t)vs_load(&r->count) == 0;
+	return !in_force(rule) || (uint32_t)vs_load(&vs_seg->faults.rule[rule].count) == 0;
 }
 
 int vs_fault_add_rule(const struct vs_rule *rule)
 {
-	struct vs_rule *free_rule = NULL;
+	uint32_t i = 0;
 
 	vs_control_lock();
-	for (uint32_t i = 0; i < VS_MAX_RULES && !free_rule; i++)
-		if (spent(&vs_seg->faults.rule[i]))
-			free_rule = &vs_seg->faults.rule[i];
-	if (free_rule) {
-		vs_store(&free_rule->kind, VS_RULE_NONE);
-		free_rule->what = rule->what;
-		free_rule->port = rule->port;
-		free_rule->delay_us = rule->delay_us;
+	while (i < VS_MAX_RULES && !spent(i))
+		i++;
+	if (i < VS_MAX_RULES) {
+		struct vs_rule *r = &vs_seg->faults.rule[i];
+
+		vs_and(&vs_seg->faults.ruling, ~(1u << i));
+		vs_store(&r->count, 0); /* for whoever is just about the old one */
+		vs_store(&r->kind, rule->kind);
+		r->what = rule->what;
+		r->port = rule->port;
+		r->delay_us = rule->delay_us;
+		vs_store(&r->count, rule->count);
 		VS_POINT(rule_set);
-		vs_store(&free_rule->count, rule->count);
-		vs_store(&free_rule->kind, rule->kind);
-		vs_store(&vs_seg->faults.ruling, 1);
+		vs_or(&vs_seg->faults.ruling, 1u << i);
 	}
 	vs_control_unlock();
-	return free_rule ? 0 : ENOSPC;
+	return i < VS_MAX_RULES ? 0 : ENOSPC;
 }
 
 void vs_fault_clear_rules(void)
 {
 	vs_control_lock();
 	vs_store(&vs_seg->faults.ruling, 0);
-	for (uint32_t i = 0; i < VS_MAX_RULES; i++)
-		vs_store(&vs_seg->faults.rule[i].kind, VS_RULE_NONE);
 	vs_control_unlock();
 }
 
@@ -160,11 +162,6 @@ static const struct {
 
 #define NUM_KNOBS (sizeof(knobs) / sizeof(knobs[0]))
 
-static uint32_t *knob_word(struct vs_knobs *set, size_t k)
-{
-	return (uint32_t *)((char *)set + knobs[k].offset);
-}
-
 /* One "name=value" of length len. */
 static int set_one(struct vs_knobs *set, const char *text, size_t len)
 {
@@ -175,26 +172,46 @@ static int set_one(struct vs_knobs *set, const char *text, size_t len)
 			continue;
 		for (uint32_t v = 0; knobs[k].values[v]; v++)
 			if (strlen(knobs[k].values[v]) == len - (size_t)(eq + 1 - text) && !strncmp(eq + 1, knobs[k].values[v], strlen(knobs[k].values[v]))) {
-				*knob_word(set, k) = v;
+				*((uint8_t *)set + knobs[k].offset) = (uint8_t)v;
 				return 0;
 			}
 	}
 	return EINVAL;
 }
 
-int vs_knobs_set(const char *text)
+static int set_all(struct vs_knobs *set, const char *text)
 {
-	struct vs_knobs set = vs_seg->knobs;
 	int err = 0;
 
 	while (!err && text && *text) {
 		size_t len = strcspn(text, ",");
 
-		err = set_one(&set, text, len);
+		err = set_one(set, text, len);
 		text += len + (text[len] == ',');
 	}
-	if (!err)
-		for (size_t k = 0; k < NUM_KNOBS; k++)
-			vs_store(knob_word(&vs_seg->knobs, k), *knob_word(&set, k));
 	return err;
+}
+
+int vs_knobs_set(const char *text)
+{
+	struct vs_knobs set;
+	uint32_t was;
+	int err;
+
+	do {
+		was = vs_load(&vs_seg->knobs.word);
+		set.word = was;
+		err = set_all(&set, text);
+	} while (!err && !vs_cas(&vs_seg->knobs.word, was, set.word));
+	VS_POINT(knobs_set);
+	return err;
+}
+
+void vs_caps_change(uint32_t hide, uint32_t show)
+{
+	uint32_t was;
+
+	do {
+		was = vs_load(&vs_seg->knobs.hidden_caps);
+	} while (!vs_cas(&vs_seg->knobs.hidden_caps, was, (was | hide) & ~show));
 }

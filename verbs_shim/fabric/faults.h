@@ -28,7 +28,7 @@ int vs_refused_slow(enum vs_verb verb);
 
 static inline int vs_refused(enum vs_verb verb)
 {
-	return vs_seg && vs_load_relaxed(&vs_seg->faults.refusing) ? vs_refused_slow(verb) : 0;
+	return vs_seg && vs_load_relaxed(&vs_seg->faults.refusing) >> verb & 1 ? vs_refused_slow(verb) : 0;
 }
 
 /* First lines of a verb, where err is why it may not begin. For verbs that return an errno value, and for those that return a pointer and
@@ -72,6 +72,7 @@ static inline enum vs_rule_kind vs_fault_packet(const struct vs_port_shm *from, 
 
 /* Let skip calls pass, then refuse times of them, each every-th. error 0: no more. host: slot + 1 or 0. */
 void vs_fault_refuse(enum vs_verb verb, int error, uint32_t skip, uint32_t times, uint32_t every, uint32_t host);
+void vs_fault_refuse_none(void);
 
 /* 0, or ENOSPC: VS_MAX_RULES are active. */
 int vs_fault_add_rule(const struct vs_rule *rule);
@@ -79,6 +80,9 @@ void vs_fault_clear_rules(void);
 
 /* "tgt_exit=orphan" and its like, comma-separated. 0 or EINVAL (nothing changed). */
 int vs_knobs_set(const char *text);
+
+/* Take capabilities away, a set of enum vs_cap, and give others back. */
+void vs_caps_change(uint32_t hide, uint32_t show);
 
 /* A port's LMC: new LIDs. 0, EINVAL (over 7) or ENOMEM (no LIDs left). Control lock held; the caller raises LID_CHANGE. */
 int vs_fabric_set_lmc(uint32_t port_index, uint32_t lmc);

@@ -22,6 +22,7 @@
 #define vs_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define vs_add_relaxed(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define vs_and(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+#define vs_or(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
 #define vs_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
 /* Behind any of the above that are SEQ_CST, or vs_cas, where a later plain or acquiring load must not come before: they are ordered among

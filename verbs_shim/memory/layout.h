@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 14u
+#define VS_LAYOUT_VERSION 15u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -170,9 +170,12 @@ struct vs_host_shm {
 
 #define VS_UNPLUGGED 1u
 
+enum vs_plugging { VS_PLUGS = 1, VS_UNPLUGS = 2 };
+
 struct vs_hca_shm {
 	struct vs_slot s;
 	uint64_t guid;
+	uint64_t changing; /* process that plugs or unplugs it << 32 | enum vs_plugging, until that is done and told */
 	uint32_t host; /* slot number */
 	uint32_t index; /* on its host: vshim<index> */
 	uint32_t incarnation; /* one more when it is unplugged and when it is plugged in again; VS_UNPLUGGED: it is not there */
@@ -209,7 +212,9 @@ struct vs_port_shm {
 	uint16_t pkey[VS_PKEY_TABLE];
 	uint32_t subnet; /* only ports of one subnet reach each other */
 	uint32_t ethernet;
+	uint32_t no_route_lid; /* the base LID that no_route is about; of another it says nothing */
 	uint64_t no_route[2]; /* by path bits: LIDs that no switch knows a way to */
+	uint64_t telling; /* process that changes it << 32 | event to tell of that, from before that until all are told */
 	struct vs_counters counters;
 };
 
@@ -229,14 +234,19 @@ enum vs_atomics { VS_ATOMICS_HCA, VS_ATOMICS_GLOB };
 enum vs_cap { VS_CAP_XRC = 1, VS_CAP_APM = 2, VS_CAP_ATOMICS = 4, VS_CAP_SRQ_LIMIT = 8, VS_CAP_MODIFY_SRQ = 16, VS_CAP_OPEN_QP = 32 };
 
 struct vs_knobs {
-	uint32_t tgt_exit;
-	uint32_t tgt_events;
-	uint32_t bad_srqn;
-	uint32_t src_qp;
+	union {
+		struct {
+			uint8_t tgt_exit;
+			uint8_t tgt_events;
+			uint8_t bad_srqn;
+			uint8_t src_qp;
+		};
+		uint32_t word; /* all of them change by one store */
+	};
 	uint32_t hidden_caps;
 };
 
-/* A verb that is to fail. count = calls to let pass << 32 | calls to refuse. */
+/* A verb that is to fail, while faults.refusing says so. count = calls to let pass << 32 | calls to refuse. */
 struct vs_refusal {
 	uint64_t count;
 	uint32_t error; /* errno value */
@@ -251,7 +261,7 @@ struct vs_refusal {
 enum vs_rule_kind { VS_RULE_NONE, VS_RULE_DROP, VS_RULE_DUP, VS_RULE_DELAY };
 enum vs_rule_what { VS_WHAT_PACKET, VS_WHAT_ACK, VS_WHAT_DATAGRAM };
 
-/* A packet that is to meet a fault. count = packets to let pass << 32 | packets to hit. */
+/* A packet that is to meet a fault, while faults.ruling says so. count = packets to let pass << 32 | packets to hit. */
 struct vs_rule {
 	uint64_t count;
 	uint32_t kind;
@@ -261,8 +271,9 @@ struct vs_rule {
 };
 
 struct vs_faults {
-	uint32_t refusing; /* some refusal is armed */
-	uint32_t ruling;   /* some rule is */
+	uint64_t refusing; /* a bit for each refusal that is in force: one store orders it, or takes it back */
+	uint32_t ruling;   /* the same for rules */
+	uint32_t pad;
 	struct vs_refusal refusal[VS_MAX_VERBS];
 	struct vs_rule rule[VS_MAX_RULES];
 };

@@ -8,6 +8,7 @@
 
 #include "core/context.h"
 #include "core/users.h"
+#include "fabric/faults.h"
 #include "tools/report.h"
 #include "tools/tool.h"
 
@@ -268,12 +269,28 @@ static bool check_fabric(void)
 	return true;
 }
 
+/* What is in force is whole. */
+static bool check_faults(void)
+{
+	const struct vs_faults *faults = &vs_seg->faults;
+
+	if (vs_load(&faults->refusing) >> VS_NUM_VERBS || vs_load(&faults->ruling) >> VS_MAX_RULES)
+		return fail("orders are in force that there are not");
+	for (uint32_t v = 0; v < VS_NUM_VERBS; v++)
+		if (vs_load(&faults->refusing) >> v & 1 && !faults->refusal[v].error)
+			return fail("%s: refused without an error", vs_verb_name[v]);
+	for (uint32_t r = 0; r < VS_MAX_RULES; r++)
+		if (vs_load(&faults->ruling) >> r & 1 && (!faults->rule[r].kind || faults->rule[r].kind > VS_RULE_DELAY || faults->rule[r].what > VS_WHAT_DATAGRAM))
+			return fail("rule %u: in force, and no rule", r);
+	return true;
+}
+
 static bool check_all(void)
 {
 	for (int t = 0; t < VS_TABLES; t++)
 		if (!check_slots((enum vs_table)t))
 			return false;
-	return check_references() && check_pages() && check_queues() && check_fabric();
+	return check_references() && check_pages() && check_queues() && check_fabric() && check_faults();
 }
 
 static cJSON *verdict_tree(bool there)

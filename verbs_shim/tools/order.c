@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "core/context.h"
-#include "core/event.h"
+#include "core/ports.h"
 #include "core/reap.h"
 #include "tools/answer.h"
 #include "tools/tool.h"
@@ -72,25 +72,15 @@ struct port_change {
 static void set_link(uint32_t port_index, void *arg)
 {
 	struct port_change *c = arg;
-	struct vs_port_shm *port = vs_slot_at(VS_PORT, port_index);
-	uint32_t was = vs_exchange(&port->state, c->value);
 
-	if (was == c->value)
-		return;
-	vs_add(&vs_seg->fabric_epoch, 1);
-	if (c->value == IBV_PORT_ACTIVE)
-		vs_event_port(port, IBV_EVENT_PORT_ACTIVE);
-	else if (was == IBV_PORT_ACTIVE)
-		vs_event_port(port, IBV_EVENT_PORT_ERR);
+	vs_port_set_state(vs_slot_at(VS_PORT, port_index), (enum ibv_port_state)c->value);
 }
 
 static void set_lmc(uint32_t port_index, void *arg)
 {
 	struct port_change *c = arg;
 
-	c->err = vs_fabric_set_lmc(port_index, c->value);
-	if (!c->err)
-		vs_event_port(vs_slot_at(VS_PORT, port_index), IBV_EVENT_LID_CHANGE);
+	c->err = vs_port_set_lmc(port_index, c->value);
 }
 
 static void set_route(uint32_t port_index, void *arg)
@@ -104,11 +94,8 @@ static void set_route(uint32_t port_index, void *arg)
 static void set_pkey(uint32_t port_index, void *arg)
 {
 	struct port_change *c = arg;
-	struct vs_port_shm *port = vs_slot_at(VS_PORT, port_index);
 
-	vs_store(&port->pkey[c->index], (uint16_t)c->value);
-	vs_add(&vs_seg->fabric_epoch, 1);
-	vs_event_port(port, IBV_EVENT_PKEY_CHANGE);
+	vs_port_set_pkey(vs_slot_at(VS_PORT, port_index), c->index, (uint16_t)c->value);
 }
 
 static int change_ports(const char *where, void (*f)(uint32_t, void *), struct port_change *c)
@@ -356,33 +343,44 @@ static const struct {
 	{ "srq_limit", VS_CAP_SRQ_LIMIT }, { "modify_srq", VS_CAP_MODIFY_SRQ }, { "open_qp", VS_CAP_OPEN_QP },
 };
 
-static int set_cap(const char *text, bool hide)
+static uint32_t find_cap(const char *text)
 {
 	for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++)
-		if (!strcmp(text, caps[i].name)) {
-			uint32_t now = vs_load(&vs_seg->knobs.hidden_caps);
-
-			vs_store(&vs_seg->knobs.hidden_caps, hide ? now | caps[i].cap : now & ~(uint32_t)caps[i].cap);
-			return 0;
-		}
-	return complain("no capability that can be taken away:", text);
+		if (!strcmp(text, caps[i].name))
+			return caps[i].cap;
+	return 0;
 }
 
 static int order_caps(int argc, char **argv)
 {
+	uint32_t hide = 0, show = 0;
+
 	if (argc < 2)
 		return complain("usage: vshim caps -NAME|+NAME ..., not", argv[0]);
-	for (int i = 1; i < argc; i++)
-		if ((argv[i][0] != '-' && argv[i][0] != '+') || set_cap(argv[i] + 1, argv[i][0] == '-'))
-			return argv[i][0] == '-' || argv[i][0] == '+' ? 1 : complain("-NAME takes away, +NAME gives back, not", argv[i]);
+	for (int i = 1; i < argc; i++) {
+		bool takes = argv[i][0] == '-';
+		uint32_t cap;
+
+		if (!takes && argv[i][0] != '+')
+			return complain("-NAME takes away, +NAME gives back, not", argv[i]);
+		cap = find_cap(argv[i] + 1);
+		if (!cap)
+			return complain("no capability that can be taken away:", argv[i] + 1);
+		hide = takes ? hide | cap : hide & ~cap;
+		show = takes ? show & ~cap : show | cap;
+	}
+	vs_caps_change(hide, show);
 	return 0;
 }
 
 static int order_open_qp(int argc, char **argv)
 {
-	if (argc != 2 || (strcmp(argv[1], "on") && strcmp(argv[1], "off")))
+	bool off = argc == 2 && !strcmp(argv[1], "off");
+
+	if (!off && (argc != 2 || strcmp(argv[1], "on")))
 		return complain("usage: vshim open-qp on|off, not", argc > 1 ? argv[1] : "");
-	return set_cap("open_qp", !strcmp(argv[1], "off"));
+	vs_caps_change(off ? VS_CAP_OPEN_QP : 0, off ? 0 : VS_CAP_OPEN_QP);
+	return 0;
 }
 
 static int order_set(int argc, char **argv)
@@ -415,9 +413,8 @@ static int order_clear(int argc, char **argv)
 {
 	(void)argc, (void)argv;
 	vs_fault_clear_rules();
-	for (int v = 0; v < VS_NUM_VERBS; v++)
-		vs_fault_refuse((enum vs_verb)v, 0, 0, 0, 1, 0);
-	vs_store(&vs_seg->knobs.hidden_caps, 0);
+	vs_fault_refuse_none();
+	vs_caps_change(0, UINT32_MAX);
 	return 0;
 }
 
