@@ -14,11 +14,9 @@ struct Told {
     std::string text; // standard output and error
 };
 
-inline Told vshim(const std::string &words)
+inline Told run(const std::string &program, const std::string &words)
 {
-    const char *tool = getenv("VSHIM");
-    need(tool && *tool, "VSHIM names no tool");
-    FILE *f = popen(("exec '" + std::string(tool) + "' " + words + " 2>&1").c_str(), "re");
+    FILE *f = popen(("exec '" + program + "' " + words + " 2>&1").c_str(), "re");
     need(f != nullptr, "popen");
     Told told = {0, ""};
     char part[4096];
@@ -27,6 +25,18 @@ inline Told vshim(const std::string &words)
     int status = pclose(f);
     told.status = WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
     return told;
+}
+
+inline std::string tool()
+{
+    const char *vshim = getenv("VSHIM");
+    need(vshim && *vshim, "VSHIM names no tool");
+    return vshim;
+}
+
+inline Told vshim(const std::string &words)
+{
+    return run(tool(), words);
 }
 
 inline void order(const std::string &words)
