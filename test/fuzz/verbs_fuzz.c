@@ -1,13 +1,13 @@
 /* Sequences of verbs against a small model: who may be destroyed, which state a QP is in, what a post says, and which completions come, each
- * one of them. One process, one device. The first byte of the input says where to begin, every two bytes behind it are a step. RC QPs send
- * to themselves, INIs to a TGT, in messages of no bytes. */
+ * one of them, what is received, and what becomes of CQs without room. One process, one device. The first byte of the input says where to
+ * begin, every two bytes behind it are a step. RC QPs send to themselves, INIs to a TGT. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "verbs_model.h"
+#include "verbs_payload.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -22,6 +22,7 @@ static struct qp qps[NUM], inis[NUM];
 static struct tgt tgts[NUM];
 static struct ibv_xrcd *xrcd;
 static unsigned xrcd_users;
+static struct ibv_qp *beacon; /* RC, by which it is seen how far the events are */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -52,21 +53,23 @@ static void toggle_pd(struct pd *s)
 	if (!s->object) {
 		s->object = ibv_alloc_pd(context);
 		CHECK(s->object);
+		s->mr = ibv_reg_mr(s->object, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+		CHECK(s->mr);
 		return;
 	}
-	int err = ibv_dealloc_pd(s->object);
-
-	CHECK(err == (s->users ? EBUSY : 0));
-	if (!err)
-		s->object = NULL;
+	CHECK(ibv_dealloc_pd(s->object) == EBUSY);
+	if (s->users)
+		return;
+	CHECK(ibv_dereg_mr(s->mr) == 0);
+	CHECK(ibv_dealloc_pd(s->object) == 0);
+	s->object = NULL;
 }
 
-static void toggle_cq(struct cq *s)
+static void toggle_cq(struct cq *s, int cqes)
 {
 	if (!s->object) {
-		s->object = ibv_create_cq(context, CQES, NULL, NULL, 0);
-		CHECK(s->object);
-		s->n = 0;
+		*s = (struct cq){ .object = ibv_create_cq(context, cqes, NULL, NULL, 0), .room = (unsigned)cqes + 1 };
+		CHECK(s->object && s->object->cqe == cqes);
 		return;
 	}
 	int err = ibv_destroy_cq(s->object);
@@ -112,6 +115,7 @@ static void make_srq(struct srq *s, struct pd *pd, struct cq *cq)
 	}
 	*s = (struct srq){ .object = ibv_create_srq_ex(context, &init), .pd = pd, .cq = cq, .rq = { .depth = DEPTH } };
 	CHECK(s->object && init.attr.max_wr == DEPTH);
+	CHECK(!cq || ibv_get_srq_num(s->object, &s->number) == 0);
 	pd->users++;
 }
 
@@ -126,11 +130,9 @@ static void destroy_srq(struct srq *s)
 	s->pd->users--;
 	if (!s->cq)
 		return;
-	for (unsigned i = 0; i < s->cq->n;)
+	for (unsigned i = 0; i < s->cq->n; i++)
 		if (s->cq->due[i].rq == &s->rq)
 			forget(s->cq, i);
-		else
-			i++;
 	s->cq->users--;
 	xrcd_users--;
 }
@@ -325,9 +327,16 @@ static void receive_posted(struct recvq *rq, int err, uint64_t id)
 	rq->id[rq->n++] = id;
 }
 
+static struct ibv_sge empty_buffer(const struct pd *pd)
+{
+	memcpy(memory[next_id % BUFFERS], fill, BUFFER);
+	return buffer(pd, next_id, ROOM);
+}
+
 static void post_receive(struct qp *s)
 {
-	struct ibv_recv_wr wr = { .wr_id = next_id++ }, *bad = NULL;
+	struct ibv_sge sge = empty_buffer(s->pd);
+	struct ibv_recv_wr wr = { .wr_id = next_id++, .sg_list = &sge, .num_sge = 1 }, *bad = NULL;
 	int err = ibv_post_recv(s->object, &wr, &bad);
 
 	CHECK(!err == !bad && (!bad || bad == &wr));
@@ -341,24 +350,29 @@ static void post_receive(struct qp *s)
 
 static void post_shared(struct srq *s)
 {
-	struct ibv_recv_wr wr = { .wr_id = next_id++ }, *bad = NULL;
+	struct ibv_sge sge = empty_buffer(s->pd);
+	struct ibv_recv_wr wr = { .wr_id = next_id++, .sg_list = &sge, .num_sge = 1 }, *bad = NULL;
 	int err = ibv_post_srq_recv(s->object, &wr, &bad);
 
 	CHECK(!err == !bad && (!bad || bad == &wr));
 	receive_posted(&s->rq, err, wr.wr_id);
 }
 
-static void post_send(struct qp *s, int signalled, struct srq *to)
+static void post_send(struct qp *s, int signalled, uint32_t length, struct srq *to)
 {
-	struct ibv_send_wr wr = { .wr_id = next_id++, .opcode = IBV_WR_SEND, .send_flags = signalled ? IBV_SEND_SIGNALED : 0 }, *bad = NULL;
-	uint32_t number;
+	struct ibv_sge sge = buffer(s->pd, next_id, length);
+	struct ibv_send_wr wr = {
+		.wr_id = next_id++,
+		.sg_list = &sge,
+		.num_sge = length != 0,
+		.opcode = IBV_WR_SEND,
+		.send_flags = signalled ? IBV_SEND_SIGNALED : 0,
+	}, *bad = NULL;
 
-	if (to) {
-		if (!to->object)
-			return;
-		CHECK(ibv_get_srq_num(to->object, &number) == 0);
-		wr.qp_type.xrc.remote_srqn = number;
-	}
+	if (to && !to->object)
+		return;
+	write_pattern(memory[wr.wr_id % BUFFERS], wr.wr_id, length);
+	wr.qp_type.xrc.remote_srqn = to ? to->number : 0;
 	int err = ibv_post_send(s->object, &wr, &bad);
 
 	CHECK(!err == !bad && (!bad || bad == &wr));
@@ -370,37 +384,131 @@ static void post_send(struct qp *s, int signalled, struct srq *to)
 	if (err)
 		return;
 	s->to[s->posted % DEPTH] = to;
-	s->wr[s->posted++ % DEPTH] = (struct wr){ wr.wr_id, signalled || s->all_signalled };
+	s->wr[s->posted++ % DEPTH] = (struct wr){ wr.wr_id, length, signalled || s->all_signalled, wr.qp_type.xrc.remote_srqn };
 	run(s);
 }
 
-/* Within one queue, completions come in the order of its WRs; between queues none is promised. */
-static void check_wc(struct cq *cq, const struct ibv_wc *wc)
+static void check_wc(const struct due *due, const struct ibv_wc *wc)
 {
-	unsigned i = 0;
-	int recv = (wc->opcode & IBV_WC_RECV) != 0;
-
-	while (i < cq->n && (cq->due[i].recv != recv || cq->due[i].qpn != wc->qp_num))
-		i++;
-	CHECK(i < cq->n);
-	CHECK(cq->due[i].wr_id == wc->wr_id);
-	CHECK(cq->due[i].status == wc->status);
-	if (recv)
-		cq->due[i].rq->held--;
-	else
-		cq->due[i].qp->retired = cq->due[i].pos + 1; /* and those before it that were not signalled */
-	forget(cq, i);
+	CHECK(due->recv == ((wc->opcode & IBV_WC_RECV) != 0) && due->qpn == wc->qp_num);
+	CHECK(due->wr_id == wc->wr_id);
+	CHECK(due->status == wc->status);
+	if (!due->recv) {
+		due->qp->retired = due->pos + 1; /* and those before it that were not signalled */
+		return;
+	}
+	due->rq->held--;
+	CHECK(wc->status != IBV_WC_SUCCESS || wc->byte_len == due->length);
+	check_buffer(wc->wr_id, due->from, due->length);
 }
 
+/* All that is done here is done by one thread at a time, so completions come in one order. */
 static void poll_some(struct cq *s, unsigned most)
 {
 	struct ibv_wc wc[8];
-	unsigned due = s->n;
+	unsigned due = s->unread, at = 0;
 	int n = ibv_poll_cq(s->object, (int)most, wc);
 
 	CHECK(n == (int)(due < most ? due : most));
-	for (int i = 0; i < n; i++)
-		check_wc(s, &wc[i]);
+	for (int i = 0; i < n; i++) {
+		while (s->due[at].gone)
+			at++;
+		check_wc(&s->due[at++], &wc[i]);
+	}
+	s->unread -= (unsigned)n;
+	take_out(s, n < (int)most ? s->n : at);
+}
+
+/* ---- events: CQ_ERR of each CQ that overran, QP_FATAL of each QP that lost a completion, no others ---- */
+
+static void told_of_cq(const struct ibv_cq *cq)
+{
+	unsigned i = 0;
+
+	while (i < NUM && (!cqs[i].object || cqs[i].object != cq))
+		i++;
+	CHECK(i < NUM && cqs[i].untold);
+	cqs[i].untold = 0;
+}
+
+static int *untold_of_qp(const struct ibv_qp *qp)
+{
+	for (unsigned i = 0; i < NUM; i++) {
+		if (qps[i].object == qp)
+			return &qps[i].untold;
+		if (inis[i].object == qp)
+			return &inis[i].untold;
+		for (int h = 0; h < 2; h++)
+			if (tgts[i].handle[h] == qp)
+				return &tgts[i].untold[h];
+	}
+	return NULL;
+}
+
+static void told_of_qp(const struct ibv_qp *qp)
+{
+	int *untold = untold_of_qp(qp);
+
+	CHECK(untold && *untold);
+	*untold = 0;
+}
+
+static int nothing_untold(void)
+{
+	int n = 0;
+
+	for (unsigned i = 0; i < NUM; i++) {
+		n += cqs[i].object && cqs[i].untold;
+		n += qps[i].object && qps[i].untold;
+		n += inis[i].object && inis[i].untold;
+		n += tgts[i].handle[0] && tgts[i].untold[0];
+		n += tgts[i].handle[1] && tgts[i].untold[1];
+	}
+	return n == 0;
+}
+
+static void read_to_beacon(void)
+{
+	struct ibv_qp_attr drain = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	struct ibv_async_event e;
+	int last;
+
+	CHECK(ibv_modify_qp(beacon, &drain, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+	do {
+		CHECK(ibv_get_async_event(context, &e) == 0);
+		last = e.event_type == IBV_EVENT_SQ_DRAINED && e.element.qp == beacon;
+		if (e.event_type == IBV_EVENT_CQ_ERR)
+			told_of_cq(e.element.cq);
+		if (e.event_type == IBV_EVENT_QP_FATAL)
+			told_of_qp(e.element.qp);
+		ibv_ack_async_event(&e);
+	} while (!last);
+	CHECK(modify(beacon, RC, IBV_QPS_SQD, IBV_QPS_RTS, beacon->qp_num) == 0);
+}
+
+/* Events come in order, and with them what the HCA's engine is to flush: that is done when the beacon's has come, and what is to be told of
+ * it has come with the next one. */
+static void read_events(void)
+{
+	read_to_beacon();
+	read_to_beacon();
+	CHECK(nothing_untold());
+	overran = 0;
+}
+
+static void light_beacon(void)
+{
+	struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq, .recv_cq = cq, .cap = { .max_send_wr = 1, .max_send_sge = 1 }, .qp_type = IBV_QPT_RC
+	};
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+
+	CHECK(cq && pd);
+	beacon = ibv_create_qp(pd, &init);
+	CHECK(beacon);
+	for (int to = IBV_QPS_INIT; to <= IBV_QPS_RTS; to++)
+		CHECK(modify(beacon, RC, (enum ibv_qp_state)(to - 1), (enum ibv_qp_state)to, beacon->qp_num) == 0);
 }
 
 /* ---- steps ---- */
@@ -414,7 +522,7 @@ static void step_objects(uint8_t op, uint8_t arg)
 		toggle_pd(&pds[i]);
 		break;
 	case 1:
-		toggle_cq(&cqs[i]);
+		toggle_cq(&cqs[i], arg & 0x80 ? FEW_CQES : CQES);
 		break;
 	case 2:
 		if (srqs[i].object)
@@ -472,7 +580,7 @@ static void step_queues(uint8_t op, uint8_t arg)
 		break;
 	case 11:
 		if (rc->object)
-			post_send(rc, arg & 0x80, NULL);
+			post_send(rc, arg & 0x80, length_of(arg / NUM), NULL);
 		break;
 	case 12:
 		if (cqs[i].object)
@@ -484,7 +592,7 @@ static void step_queues(uint8_t op, uint8_t arg)
 		break;
 	case 14:
 		if (ini->object)
-			post_send(ini, arg & 0x80, &xrc_srqs[j]);
+			post_send(ini, arg & 0x80, length_of(arg / 16), &xrc_srqs[j]);
 		break;
 	case 15:
 		if (arg & 0x80 && any_handle(&tgts[i]))
@@ -496,12 +604,12 @@ static void step_queues(uint8_t op, uint8_t arg)
 }
 
 /* One of everything, connected: where most that can go wrong is near. */
-static void prepare(void)
+static void prepare(int cqes)
 {
 	toggle_xrcd();
 	for (int i = 0; i < NUM; i++) {
 		toggle_pd(&pds[i]);
-		toggle_cq(&cqs[i]);
+		toggle_cq(&cqs[i], cqes);
 	}
 	for (int i = 0; i < NUM; i++) {
 		make_srq(&srqs[i], &pds[i], NULL);
@@ -520,7 +628,7 @@ static void prepare(void)
 static void read_all(void)
 {
 	for (int i = 0; i < NUM; i++)
-		while (cqs[i].object && cqs[i].n)
+		while (cqs[i].object && cqs[i].unread)
 			poll_some(&cqs[i], 8);
 	for (int i = 0; i < NUM; i++)
 		if (cqs[i].object)
@@ -546,7 +654,7 @@ static void clear(void)
 	}
 	for (int i = 0; i < NUM; i++) {
 		if (cqs[i].object)
-			toggle_cq(&cqs[i]);
+			toggle_cq(&cqs[i], 0);
 		if (pds[i].object)
 			toggle_pd(&pds[i]);
 		CHECK(!pds[i].object && !cqs[i].object && !srqs[i].object && !xrc_srqs[i].object);
@@ -558,18 +666,25 @@ static void clear(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	if (!context)
+	if (!context) {
 		open_device();
+		light_beacon();
+		prepare_payloads();
+	}
+	next_id = 0;
 	if (size && data[0] & 1)
-		prepare();
+		prepare(data[0] & 2 ? FEW_CQES : CQES);
 	for (size_t i = 1; i + 1 < size && i / 2 < STEPS; i += 2) {
 		uint8_t op = data[i] % 32;
 
 		op = op < 16 ? op : 8 + op % 8; /* more often with queues than with objects */
 		step_objects(op, data[i + 1]);
 		step_queues(op, data[i + 1]);
+		if (overran)
+			read_events();
 	}
 	read_all();
+	read_events();
 	clear();
 	return 0;
 }
