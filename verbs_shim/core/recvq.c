@@ -5,9 +5,10 @@
 
 #include "core/shadow.h"
 
-#define BOUNCE_BUDGET (1u << 20) /* bytes of a queue */
+/* A queue of 128 receives holds messages of 12 KiB, as far as MPI sends eagerly. Two copies of those take less time than one by the kernel. */
+#define BOUNCE_BUDGET (128u * BOUNCE_MAX) /* bytes of a queue */
 #define BOUNCE_MIN 256u
-#define BOUNCE_MAX 8192u
+#define BOUNCE_MAX 12288u
 
 uint32_t vs_recvq_bounce(uint32_t max_wr)
 {
