@@ -105,6 +105,8 @@ TEST_F(Check, Slots)
     plant(mr.s.word, (mr.s.word & ~0xffu) | 9, "state 9");
     auto &cq = seg_->first<vs_cq_shm>(VS_CQ);
     plant(cq.s.ext_pages, 0x7fffffffu, "cq slot");
+    plant(mr.addr, mr.addr + 4096, "elsewhere than where it was registered");
+    plant(mr.length, mr.length + 1, "elsewhere than where it was registered");
 }
 
 TEST_F(Check, References)

@@ -577,6 +577,40 @@ TEST_F(Forged, WhatWasFoundIsComparedEachTime)
     run(requester, target);
 }
 
+// What is not mapped here is written by way of the kernel, which knows of no regions.
+TEST_F(Forged, ARegionLiesWhereItWasRegistered)
+{
+    auto requester = [&](Side &s) {
+        Region r = s.told();
+        s.n.mem.assign(s.n.mem.size(), 'x');
+        EXPECT_EQ(s.rdma(IBV_WR_RDMA_WRITE, r, 0, 64), IBV_WC_SUCCESS);
+        while (s.link.put('n'), s.link.get<char>() == 'g') {
+            EXPECT_EQ(s.rdma(IBV_WR_RDMA_WRITE, r, 0, 64), IBV_WC_REM_OP_ERR);
+            s.again();
+        }
+    };
+    auto target = [&](Side &s) {
+        Memory memory(PRIVATE, 3 * page);
+        char *at = memory.map();
+        Mr mr = s.reg(at + page, page);
+        vs_mr_shm *slot = slot_of(mr->rkey);
+        const vs_mr_shm truth = *slot;
+        s.tell(mr);
+        s.link.get<char>();
+        for (uint64_t astray : {page, (size_t) 64, -(size_t) 64, -page}) {
+            slot->addr = truth.addr + astray;
+            s.link.put('g');
+            s.again();
+            s.link.get<char>();
+        }
+        slot->addr = truth.addr;
+        s.link.put('q');
+        EXPECT_EQ(std::count(at, at + 3 * page, 'x'), 64);
+        EXPECT_EQ(std::count(at + page, at + page + 64, 'x'), 64);
+    };
+    run(requester, target);
+}
+
 // The worst a lie can do is to choose among what the requester has registered itself.
 TEST_F(Forged, NothingButRegisteredMemoryIsTouched)
 {

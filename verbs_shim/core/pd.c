@@ -241,8 +241,9 @@ static int make_region(struct vs_mr *mr, uint32_t pd, uint64_t iova, unsigned ac
 		shm->access = access;
 		if (shared)
 			shm->backing = shared->backing;
-		vs_slot_publish(VS_MR, index);
 		mr->id = vs_slot_id(VS_MR, index);
+		shm->seal = vs_region_seal(mr->id, shm->addr, shm->length);
+		vs_slot_publish(VS_MR, index);
 		record_region(mr, pd, iova, access);
 	}
 	vs_control_unlock();

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/engine.h"
+#include "core/pd.h"
 #include "core/window.h"
 
 /* ---- is the peer alive? ----
@@ -396,6 +397,26 @@ __attribute__((no_sanitize("thread"))) uint64_t vs_place_change(uint64_t *word, 
 	return old;
 }
 
+/* Do all ranges lie in regions as their owner registered them? Until we leave the data path a region may be on its way out, but no more. */
+static bool sealed(const struct vs_sge *remote, unsigned num_remote)
+{
+	for (unsigned i = 0; i < num_remote; i++) {
+		const struct vs_mr_shm *mr = vs_slot_at(VS_MR, vs_slot_index(VS_MR, remote[i].lkey));
+		uint64_t addr, length, at;
+
+		if (remote[i].length == 0)
+			continue;
+		if (!mr)
+			return false;
+		addr = vs_load_relaxed(&mr->addr);
+		length = vs_load_relaxed(&mr->length);
+		if (vs_load_relaxed(&mr->seal) != vs_region_seal(remote[i].lkey, addr, length) ||
+		    !vs_region_covers(addr, length, addr, remote[i].addr, remote[i].length, &at))
+			return false;
+	}
+	return true;
+}
+
 static void list_ranges(const struct vs_sge *remote, unsigned num_remote, struct iovec *out)
 {
 	for (unsigned i = 0; i < num_remote; i++)
@@ -423,6 +444,8 @@ int vs_place(struct vs_qp *from, uint32_t proc_id, bool write, const struct vs_s
 		VS_POINT(place_direct);
 		return 0;
 	}
+	if (!sealed(remote, num_remote))
+		return EFAULT;
 	list_ranges(remote, num_remote, r);
 	if (proc->pid_ns == vs_me->pid_ns)
 		err = by_kernel(vs_load_relaxed(&proc->thread), write, r, num_remote, local, num_local, length);

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VS_MAGIC UINT64_C(0x31434a5856424956) /* "VIBVXJC1" */
-#define VS_LAYOUT_VERSION 15u
+#define VS_LAYOUT_VERSION 16u
 #define VS_PAGE UINT64_C(4096)
 #define VS_SEGMENT_SIZE (UINT64_C(4) << 30) /* sparse; pages are reserved when objects are made */
 
@@ -304,7 +304,19 @@ struct vs_mr_shm {
 	uint32_t pd;     /* id */
 	uint32_t access; /* enum ibv_access_flags */
 	struct vs_backing backing; /* of [addr, addr + length) */
+	uint64_t seal; /* of where it lies, which never changes: vs_region_seal() */
 };
+
+/* A peer that writes to a region by way of the kernel names addresses of another process, and nobody there looks at them any more. So bytes
+ * written astray in the region's slot must not lead it elsewhere: with the id, this tells them from what the owner wrote. */
+static inline uint64_t vs_region_seal(uint32_t id, uint64_t addr, uint64_t length)
+{
+	uint64_t h = id * UINT64_C(0x9e3779b97f4a7c15);
+
+	h = (h ^ h >> 32 ^ addr) * UINT64_C(0xff51afd7ed558ccd);
+	h = (h ^ h >> 32 ^ length) * UINT64_C(0xc4ceb9fe1a85ec53);
+	return h ^ h >> 32;
+}
 
 struct vs_cq_shm {
 	struct vs_slot s;

@@ -616,7 +616,7 @@ int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes)
 
 void vs_extent_free(struct vs_slot *slot)
 {
-	uint32_t page = slot->ext_page, pages = slot->ext_pages;
+	uint32_t page = vs_load_relaxed(&slot->ext_page), pages = vs_load_relaxed(&slot->ext_pages);
 
 	if (!vs_extent_sane(page, pages))
 		return;
@@ -635,9 +635,12 @@ static void rebuild_page_map(void)
 
 	memset(vs_seg->page_map, 0, sizeof(vs_seg->page_map));
 	for (int t = 0; t < VS_TABLES; t++)
-		vs_for_each_slot ((enum vs_table)t, index, slot)
-			if (vs_extent_sane(slot->ext_page, slot->ext_pages))
-				mark_pages(slot->ext_page, slot->ext_pages, true);
+		vs_for_each_slot ((enum vs_table)t, index, slot) {
+			uint32_t page = vs_load_relaxed(&slot->ext_page), pages = vs_load_relaxed(&slot->ext_pages);
+
+			if (vs_extent_sane(page, pages))
+				mark_pages(page, pages, true);
+		}
 }
 
 /* ---- control lock ---- */

@@ -83,6 +83,8 @@ static bool check_mr(const struct vs_mr_shm *mr, uint32_t i)
 		return fail("mr slot %u: half a file behind it", i);
 	if (b->offset + mr->length < b->offset || (b->flags && (b->offset - mr->addr) % VS_PAGE))
 		return fail("mr slot %u: no mapping puts that part of a file there", i);
+	if (mr->seal != vs_region_seal(vs_slot_id(VS_MR, i), mr->addr, mr->length))
+		return fail("mr slot %u: it lies elsewhere than where it was registered", i);
 	return refers("mr", i, "pd", VS_PD, mr->pd);
 }
 
