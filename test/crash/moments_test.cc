@@ -8,7 +8,10 @@ extern "C" {
 #include "memory/process.h"
 }
 
+#include <sys/syscall.h>
+
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 using namespace vt;
@@ -181,6 +184,79 @@ TEST_F(MomentsTest, AThreadThatOutlivesItsProcesssLeaveClaimsNothing)
         receiver.link().put('e');
         EXPECT_EQ(receiver.wait(), 0);
     }
+}
+
+// ---- while it leaves ----
+
+// first thread of a process, or one of this process's
+bool sleeps(const std::string &task)
+{
+    std::ifstream file("/proc/" + task + "/stat");
+    std::string stat;
+    std::getline(file, stat);
+    return stat.compare(stat.rfind(')') + 1, 2, " S") == 0;
+}
+
+void until_it_sleeps(const std::string &task)
+{
+    while (!sleeps(task))
+        sched_yield();
+}
+
+void take_control()
+{
+    vs_control_lock();
+    vs_control_unlock();
+}
+
+std::atomic<pid_t> waiter;
+pid_t behind; // the other process that waits
+int go_fd;    // it waits, once it reads this
+
+// The control lock is held, and the segment not yet parted with.
+void line_up(vs_point point)
+{
+    if (point != VS_POINT_process_retired)
+        return;
+    vs_point_hook = nullptr;
+    std::thread([] {
+        waiter = (pid_t) syscall(SYS_gettid);
+        take_control();
+    }).detach();
+    while (waiter == 0)
+        sched_yield();
+    until_it_sleeps("self/task/" + std::to_string(waiter));
+    need(write(go_fd, "", 1) == 1, "write");
+    until_it_sleeps(std::to_string(behind));
+}
+
+// Its own thread comes first in the line, and then waits for a lock that nobody else sees.
+TEST_F(MomentsTest, AThreadThatWaitsWhileItsProcessLeavesTakesNobodysTurn)
+{
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "programs look into the table of operations without a lock, as verbs.h has it";
+#endif
+    int go[2];
+    need(pipe2(go, O_CLOEXEC) == 0, "pipe2");
+    Child other([&](const Link &link) {
+        Context c = open_device();
+        char byte;
+        link.put('h');
+        need(read(go[0], &byte, 1) == 1, "read");
+        take_control();
+    });
+    other.link().get<char>();
+    behind = other.pid();
+    go_fd = go[1];
+    Child leaver([](const Link &) {
+        new Context(open_device());
+        vs_point_hook = line_up;
+        exit(0);
+    });
+    EXPECT_EQ(leaver.wait(), 0);
+    EXPECT_EQ(other.wait(), 0);
+    close(go[0]);
+    close(go[1]);
 }
 
 } // namespace

@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -496,6 +498,8 @@ static void part(void)
 	if (syscall(SYS_mremap, own, VS_SEGMENT_SIZE, VS_SEGMENT_SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, vs_seg) == (long)vs_seg) {
 		vs_seg = second;
 		find_places();
+		/* Our threads that wait for the control lock wait here from now on: there they would use up what wakes others. */
+		syscall(SYS_futex, &second->control.__data.__lock, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 	}
 	VS_POINT(segment_parted);
 }
