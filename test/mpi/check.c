@@ -144,7 +144,6 @@ static void usage(FILE *to)
             "  --seconds S    again and again for S seconds\n"
             "  --timeout S    a part that takes longer is stuck (default 120)\n"
             "  --hold FIFO    at the end stand still while somebody has FIFO open for writing\n"
-            "  --glob         HCAs are atomic with CPUs: let both change the same words\n"
             "parts:\n",
             check_name);
     for (size_t i = 0; i < check_part_count; i++)
@@ -164,15 +163,10 @@ static bool number(const char *text, uint64_t most, uint64_t *value)
 static bool parse(int argc, char **argv, struct check *c, struct options *o)
 {
     static const struct option known[] = {
-        {"parts", required_argument, NULL, 'p'},
-        {"max", required_argument, NULL, 'm'},
-        {"limits", required_argument, NULL, 'l'},
-        {"seed", required_argument, NULL, 's'},
-        {"seconds", required_argument, NULL, 'S'},
-        {"timeout", required_argument, NULL, 't'},
-        {"hold", required_argument, NULL, 'h'},
-        {"glob", no_argument, NULL, 'g'},
-        {NULL, 0, NULL, 0},
+        {"parts", required_argument, NULL, 'p'},   {"max", required_argument, NULL, 'm'},
+        {"limits", required_argument, NULL, 'l'},  {"seed", required_argument, NULL, 's'},
+        {"seconds", required_argument, NULL, 'S'}, {"timeout", required_argument, NULL, 't'},
+        {"hold", required_argument, NULL, 'h'},    {NULL, 0, NULL, 0},
     };
     uint64_t value = 0;
     bool good = true;
@@ -182,7 +176,6 @@ static bool parse(int argc, char **argv, struct check *c, struct options *o)
         case 'p': o->parts = optarg; break;
         case 'l': o->limits = optarg; break;
         case 'h': o->hold = optarg; break;
-        case 'g': c->glob = true; break;
         case 'm': good = number(optarg, 1u << 30, &value), c->max = value; break;
         case 's': good = number(optarg, UINT64_MAX, &c->seed); break;
         case 'S': good = number(optarg, 1000000, &value), o->seconds = (double) value; break;

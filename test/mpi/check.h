@@ -20,7 +20,6 @@ struct check {
     int rank, ranks;
     uint64_t seed;
     size_t max;
-    bool glob; /* HCAs are atomic with CPUs */
     struct size_list sizes;
     const char *part;
     uint64_t serial;

@@ -72,8 +72,8 @@ void part_counters(struct check *c)
 }
 
 /* Counting by compare-and-swap: whoever swaps n for n + 1 owns n. Before 4.1.5, osc/rdma of Open MPI swaps a rank's own
- * words by CPU when all ranks are on one node, but those of others by the HCA. Unless these exclude each other, the host
- * looks on there. */
+ * words by CPU when all ranks are on one node, but those of others by the HCA. By CPU means to look and then to copy, which
+ * nothing makes one step, not even an HCA whose atomics exclude the CPU's: the host looks on there. */
 static void count_by_swap(struct check *c, struct window *w, int host, size_t at, bool host_too)
 {
     int64_t values[TIMES], known = 0, all;
@@ -130,7 +130,7 @@ static void check_word(struct check *c, struct window *w, int host, int64_t want
 
 void part_swap(struct check *c)
 {
-    bool host_too = c->glob || !one_node(c);
+    bool host_too = !one_node(c);
 
     for (int flavor = 0; flavor < window_flavors(c); flavor++) {
         struct window w = window_new(c, (enum flavor) flavor, 64);
