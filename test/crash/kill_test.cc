@@ -19,8 +19,9 @@ using namespace vt;
 constexpr int workers = 4, sleeper = 3;
 constexpr uint32_t slot_bytes = 12288, wqes = 32, rc_wqes = 4; // of the SRQ, and of each RC QP
 constexpr uint32_t buffers = wqes + workers * rc_wqes;
-constexpr uint32_t area = 4 * workers * slot_bytes;     // where READs land; the receive buffers lie behind it
-constexpr uint32_t words = area + buffers * slot_bytes; // behind those: what each one counts, what its word held
+enum { XRC, RC, LANES };                                    // which of two QPs to a peer
+constexpr uint32_t area = 4 * workers * LANES * slot_bytes; // where READs land; the receive buffers lie behind it
+constexpr uint32_t words = area + buffers * slot_bytes;     // behind those: what each one counts, what its word held
 constexpr int access_to_all = all_access | IBV_ACCESS_REMOTE_ATOMIC;
 
 // What the workers know of each other, in memory that all map. A worker fills in its row and then sets its generation.
@@ -98,7 +99,6 @@ class Worker
         int outstanding = 0;
         uint32_t posted = 0;
     };
-    enum { XRC, RC, LANES };
 
     struct Peer {
         Qp tgt;
@@ -184,7 +184,7 @@ class Worker
             return;
         size_t buffer = ((size_t) peer * LANES + by) * depth + lane.posted % depth;
         uint32_t length = rng_() % 4 ? 12 + rng_() % 500 : 12 + rng_() % (slot_bytes - 12);
-        Send s(IBV_WR_SEND, {n_.sge((size_t) peer * 4 * slot_bytes + (rng_() % 4) * slot_bytes, length)});
+        Send s(IBV_WR_SEND, {n_.sge((((size_t) peer * LANES + by) * 4 + rng_() % 4) * slot_bytes, length)});
         switch (rng_() % 5) {
         case 4: s = count_there(row, buffer); break;
         case 0:

@@ -32,7 +32,7 @@ class Barrier
             return;
         }
         for (unsigned looks = 1; turn_ == turn; looks++)
-            if (looks % 1000 == 0)
+            if (looks % 100 == 0)
                 sched_yield();
     }
 
@@ -46,7 +46,7 @@ class Barrier
 TEST_F(Process, TheCountOfHazardsNeverGoesBackwards)
 {
     constexpr unsigned threads = 3;
-    constexpr int rounds = 20000;
+    constexpr int rounds = 4000;
     Barrier barrier(threads);
     std::atomic<int> missed{0};
     std::atomic<uint32_t> most{0};
