@@ -11,7 +11,6 @@ extern "C" {
 #include <sys/syscall.h>
 
 #include <atomic>
-#include <fstream>
 #include <thread>
 
 using namespace vt;
@@ -187,21 +186,6 @@ TEST_F(MomentsTest, AThreadThatOutlivesItsProcesssLeaveClaimsNothing)
 }
 
 // ---- while it leaves ----
-
-// first thread of a process, or one of this process's
-bool sleeps(const std::string &task)
-{
-    std::ifstream file("/proc/" + task + "/stat");
-    std::string stat;
-    std::getline(file, stat);
-    return stat.compare(stat.rfind(')') + 1, 2, " S") == 0;
-}
-
-void until_it_sleeps(const std::string &task)
-{
-    while (!sleeps(task))
-        sched_yield();
-}
 
 void take_control()
 {

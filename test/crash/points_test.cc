@@ -16,7 +16,6 @@ extern "C" {
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include <fstream>
 #include <sstream>
 
 using namespace vt;
@@ -324,15 +323,6 @@ void churn(Side &s)
     Send(IBV_WR_SEND, {{s.node.addr(), 8, 0x12345}}).post(stops);
 }
 
-// Does the first thread of this process sleep?
-bool sleeps(pid_t pid)
-{
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat;
-    std::getline(file, stat);
-    return stat.compare(stat.rfind(')') + 1, 2, " S") == 0;
-}
-
 // Another process dies with the control lock when this one waits for it, and the first to wait rebuilds what that guards.
 void orphan_the_lock()
 {
@@ -341,8 +331,7 @@ void orphan_the_lock()
         need(vs_attach_observer() == 0, "vs_attach_observer");
         vs_control_lock();
         link.put('h');
-        while (!sleeps(getppid()))
-            sched_yield();
+        until_it_sleeps(std::to_string(getppid()));
         raise(SIGKILL);
     });
     holder.link().get<char>();
