@@ -13,11 +13,23 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#ifdef __SANITIZE_THREAD__ /* gcc 12's does not know pthread_mutex_clocklock() */
+#    include <sanitizer/tsan_interface.h>
+#    define TSAN_PRE_LOCK(mutex)  __tsan_mutex_pre_lock((mutex), 0)
+#    define TSAN_POST_LOCK(mutex) __tsan_mutex_post_lock((mutex), 0, 0)
+#else
+#    define TSAN_PRE_LOCK(mutex)  ((void) 0)
+#    define TSAN_POST_LOCK(mutex) ((void) 0)
+#endif
 
 #define BOARD_MAGIC   0x4252584452414f42ull
 #define BOARD_VERSION 4u
 #define BOARD_BUCKETS 1024u
+
+#define LOOK_AGAIN_NS 100000000
 
 /* Bytes of the file that are only ever locked; far behind its content. */
 #define LOCK_DOOR  ((off_t) 1 << 40)
@@ -114,9 +126,42 @@ static void rebuild(struct layout *map)
     }
 }
 
+static struct timespec later(clockid_t clock)
+{
+    struct timespec ts;
+    clock_gettime(clock, &ts);
+    ts.tv_nsec += LOOK_AGAIN_NS;
+    if (ts.tv_nsec >= 1000000000) {
+        ts.tv_nsec -= 1000000000;
+        ts.tv_sec++;
+    }
+    return ts;
+}
+
+/*
+ * A waiter that is killed between being woken and taking the lock takes the wake-up with it, when somebody else was there
+ * first: who unlocks next sees no waiters. So nobody waits for a wake-up alone.
+ */
+static int lock_robust(pthread_mutex_t *mutex)
+{
+    int err;
+    TSAN_PRE_LOCK(mutex);
+    do {
+#if __GLIBC_PREREQ(2, 30)
+        const struct timespec until = later(CLOCK_MONOTONIC);
+        err = pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
+#else
+        const struct timespec until = later(CLOCK_REALTIME);
+        err = pthread_mutex_timedlock(mutex, &until);
+#endif
+    } while (err == ETIMEDOUT);
+    TSAN_POST_LOCK(mutex);
+    return err;
+}
+
 void xrc_board_lock(struct xrc_board *board)
 {
-    if (pthread_mutex_lock(&board->map->mutex) == EOWNERDEAD) {
+    if (lock_robust(&board->map->mutex) == EOWNERDEAD) {
         rebuild(board->map);
         pthread_mutex_consistent(&board->map->mutex);
     }

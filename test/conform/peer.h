@@ -3,8 +3,7 @@
 #define TEST_CONFORM_PEER_H
 
 #include "conform/verbs.h"
-
-#include <fstream>
+#include "lib/task.h"
 
 namespace vt
 {
@@ -34,15 +33,6 @@ inline Ah make_ah(ibv_pd *pd, uint16_t lid)
     Ah ah(ibv_create_ah(pd, &a));
     need(ah, "ibv_create_ah");
     return ah;
-}
-
-// Until a task sleeps: "PID", for the first thread of a process, or "self/task/TID". Who is about to wake it must have done so.
-inline void until_it_sleeps(const std::string &task)
-{
-    for (std::string stat; stat.compare(stat.rfind(')') + 1, 2, " S") != 0; sched_yield()) {
-        std::ifstream file("/proc/" + task + "/stat");
-        need(bool(std::getline(file, stat)), "stat");
-    }
 }
 
 } // namespace vt

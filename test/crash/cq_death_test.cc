@@ -3,6 +3,7 @@
 
 extern "C" {
 #include "core/context.h"
+#include "memory/pages.h"
 #include "memory/ring.h"
 }
 

@@ -6,6 +6,7 @@
 extern "C" {
 #include "core/context.h"
 #include "hca/hca.h"
+#include "memory/pages.h"
 }
 
 #include <sched.h>

@@ -214,6 +214,53 @@ void line_up(vs_point point)
     until_it_sleeps(std::to_string(behind));
 }
 
+// As one that is woken, and does not run at once.
+void wait_in_line(const Link &link)
+{
+    need(vs_attach_keeper() == 0, "vs_attach_keeper");
+    give_way();
+    link.put('h');
+    link.get<char>();
+    take_control();
+    vs_detach();
+}
+
+void join_line(Child &child)
+{
+    child.link().put('g');
+    until_it_sleeps(std::to_string(child.pid()));
+}
+
+// The lock is free, its first waiter woken. Before that one has it somebody else comes by and takes it, who knows of no waiters, and the first
+// is killed: the second still gets its turn.
+TEST_F(MomentsTest, AWaiterThatIsKilledWhenItIsWokenTakesNobodysTurn)
+{
+    OneCpu cpu;
+    Child first(wait_in_line), second(wait_in_line);
+    first.link().get<char>();
+    second.link().get<char>();
+    Child holder([&](const Link &link) {
+        need(vs_attach_keeper() == 0, "vs_attach_keeper");
+        vs_control_lock();
+        link.meet();
+        vs_control_unlock();
+        vs_control_lock();
+        kill(first.pid(), SIGKILL);
+        link.meet();
+        vs_control_unlock();
+        vs_detach();
+    });
+    holder.link().get<char>();
+    join_line(first);
+    join_line(second);
+    holder.link().put('m');
+    holder.link().get<char>();
+    EXPECT_EQ(first.wait(), 256 + SIGKILL);
+    holder.link().put('m');
+    EXPECT_EQ(holder.wait(), 0);
+    EXPECT_EQ(second.wait(), 0);
+}
+
 // Its own thread comes first in the line, and then waits for a lock that nobody else sees.
 TEST_F(MomentsTest, AThreadThatWaitsWhileItsProcessLeavesTakesNobodysTurn)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The notice board in the domain file: files that are not what they should be, ranks that come, leave and are killed.
 #include "btl_xrc_board.h"
+#include "lib/task.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -92,6 +93,11 @@ class Rank
         return read(from_[0], &c, 1) == 1 ? c : 0;
     }
 
+    pid_t pid() const
+    {
+        return pid_;
+    }
+
     void kill9()
     {
         kill(pid_, SIGKILL);
@@ -113,7 +119,8 @@ class Rank
     }
 
     // t: list a TGT and keep it. m: list one and leave it in the making. k: keep that of rank 0. l: leave.
-    // L: say that we are leaving. x: die in the middle of a change, with the lock held.
+    // L: say that we are leaving. x: die in the middle of a change, with the lock held. w: have the lock, waiting as one that does not run
+    // at once when it is woken.
     static char obey(xrc_board **board, char what, uint32_t vpid)
     {
         const xrc_tgt_key own = key(vpid), zero = key(0);
@@ -124,6 +131,12 @@ class Rank
         }
         if (what == 'L') {
             xrc_board_set_leaving(*board);
+            return 'o';
+        }
+        if (what == 'w') {
+            vt::give_way();
+            xrc_board_lock(*board);
+            xrc_board_unlock(*board);
             return 'o';
         }
         xrc_board_lock(*board);
@@ -588,6 +601,26 @@ TEST_F(Board, FillsEmptiesAndFillsAgain)
     EXPECT_EQ(xrc_board_tgt_at(board, XRC_BOARD_TGTS), nullptr);
     xrc_board_unlock(board);
     xrc_board_leave(board);
+}
+
+// The lock is free, its first waiter woken. Before that one has it we take it again, and the first is killed: the second still gets its turn.
+TEST_F(Board, AWaiterThatIsKilledWhenItIsWokenTakesNobodysTurn)
+{
+    vt::OneCpu cpu;
+    xrc_board *board = join();
+    Rank first(path_, 1), second(path_, 2);
+    xrc_board_lock(board);
+    for (Rank *rank : {&first, &second}) {
+        rank->tell('w');
+        vt::until_it_sleeps(std::to_string(rank->pid()));
+    }
+    xrc_board_unlock(board);
+    xrc_board_lock(board);
+    first.kill9();
+    xrc_board_unlock(board);
+    EXPECT_EQ(second.answer(), 'o');
+    EXPECT_EQ(second.ask('l'), 'n');
+    EXPECT_TRUE(xrc_board_leave(board));
 }
 
 // Ranks come and go at the same time, some by kill -9; each that lives finds one board with all the others.

@@ -8,6 +8,7 @@
 #include "core/event.h"
 #include "core/recvq.h"
 #include "core/users.h"
+#include "memory/pages.h"
 
 #define MAX_CQE 131072
 

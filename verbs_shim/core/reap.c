@@ -6,6 +6,7 @@
 #include "core/ports.h"
 #include "core/srq.h"
 #include "core/users.h"
+#include "memory/pages.h"
 #include "memory/ring.h"
 
 /* Users before what they use, as the kernel destroys newest first; the order shows only to observers in between. */

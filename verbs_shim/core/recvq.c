@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/shadow.h"
+#include "memory/pages.h"
 
 /* A queue of 128 receives holds messages of 12 KiB, as far as MPI sends eagerly. Two copies of those take less time than one by the kernel. */
 #define BOUNCE_BUDGET (128u * BOUNCE_MAX) /* bytes of a queue */

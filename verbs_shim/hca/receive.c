@@ -7,6 +7,7 @@
 #include "core/qp.h"
 #include "core/recvq.h"
 #include "core/srq.h"
+#include "memory/pages.h"
 
 /* ---- posting ---- */
 

@@ -13,9 +13,20 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "memory/pages.h"
 #include "memory/process.h"
+
+#ifdef __SANITIZE_THREAD__ /* gcc 12's does not know pthread_mutex_clocklock() */
+#include <sanitizer/tsan_interface.h>
+#define TSAN_PRE_LOCK(mutex) __tsan_mutex_pre_lock((mutex), 0)
+#define TSAN_POST_LOCK(mutex) __tsan_mutex_post_lock((mutex), 0, 0)
+#else
+#define TSAN_PRE_LOCK(mutex) ((void)0)
+#define TSAN_POST_LOCK(mutex) ((void)0)
+#endif
 
 struct vs_segment *vs_seg;
 struct vs_places vs_places;
@@ -24,6 +35,7 @@ static int dir_fd = -1;
 static int seg_fd = -1;
 static int spare_fd = -1; /* for leaving when all others are in use */
 
+#define LOOK_AGAIN_NS 100000000
 #define SEGMENT_NAME "segment"
 #define LOCK_NAME "lock"
 
@@ -347,7 +359,7 @@ static int open_existing(void)
 	return err;
 }
 
-/* Is any process of an unreadable segment alive? Asked of the liveness files, whose meaning no layout changes. */
+/* Is any process of this fabric alive? Asked of the liveness files, whose meaning no layout changes. */
 static bool live_name_is_locked(const char *name)
 {
 	return vs_process_alive((uint32_t)strtoul(name + 5, NULL, 16));
@@ -546,7 +558,7 @@ void vs_segment_forget(void)
 	close_dir();
 }
 
-/* ---- pages ---- */
+/* ---- space ---- */
 
 int vs_segment_reserve(uint64_t offset, uint64_t bytes)
 {
@@ -556,95 +568,9 @@ int vs_segment_reserve(uint64_t offset, uint64_t bytes)
 	return 0;
 }
 
-static bool page_used(uint32_t page)
+void vs_segment_punch(uint64_t offset, uint64_t bytes)
 {
-	return vs_seg->page_map[page / 64] >> (page % 64) & 1;
-}
-
-static void mark_pages(uint32_t page, uint32_t n, bool used)
-{
-	for (uint32_t i = page; i < page + n; i++)
-		if (used)
-			vs_seg->page_map[i / 64] |= UINT64_C(1) << (i % 64);
-		else
-			vs_seg->page_map[i / 64] &= ~(UINT64_C(1) << (i % 64));
-}
-
-static bool find_pages(uint32_t n, uint32_t *page)
-{
-	uint32_t run = 0;
-
-	for (uint32_t i = 0; i < vs_places.data_pages; i++) {
-		if (run == 0 && i % 64 == 0 && vs_seg->page_map[i / 64] == UINT64_MAX) {
-			i += 63;
-			continue;
-		}
-		run = page_used(i) ? 0 : run + 1;
-		if (run == n) {
-			*page = i - n + 1;
-			return true;
-		}
-	}
-	return false;
-}
-
-static uint64_t page_offset(uint32_t page)
-{
-	return (uint64_t)(vs_places.data - (char *)vs_seg) + page * VS_PAGE;
-}
-
-int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes)
-{
-	uint64_t pages = (bytes + VS_PAGE - 1) / VS_PAGE;
-	uint32_t page;
-	int err;
-
-	if (pages == 0)
-		return 0;
-	if (pages > vs_places.data_pages || !find_pages((uint32_t)pages, &page))
-		return ENOMEM;
-	/* A process that died while giving pages back may have left them as they were: start from a hole, which reads zero. */
-	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)page_offset(page), (off_t)(pages * VS_PAGE));
-	err = vs_segment_reserve(page_offset(page), pages * VS_PAGE);
-	if (err)
-		return err;
-	VS_POINT(pages_reserved);
-	vs_store(&slot->ext_pages, 0); /* a CQ that is resized names its old ones, perhaps more of them */
-	vs_store(&slot->ext_page, page);
-	VS_POINT(pages_placed);
-	vs_store(&slot->ext_pages, (uint32_t)pages);
-	VS_POINT(pages_named);
-	mark_pages(page, (uint32_t)pages, true);
-	return 0;
-}
-
-void vs_extent_free(struct vs_slot *slot)
-{
-	uint32_t page = vs_load_relaxed(&slot->ext_page), pages = vs_load_relaxed(&slot->ext_pages);
-
-	if (!vs_extent_sane(page, pages))
-		return;
-	/* Hole first: a page is zero and unbacked whenever no slot names it. */
-	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)page_offset(page), (off_t)(pages * VS_PAGE));
-	VS_POINT(pages_punched);
-	vs_store(&slot->ext_pages, 0);
-	VS_POINT(pages_unnamed);
-	mark_pages(page, pages, false);
-}
-
-static void rebuild_page_map(void)
-{
-	struct vs_slot *slot;
-	uint32_t index;
-
-	memset(vs_seg->page_map, 0, sizeof(vs_seg->page_map));
-	for (int t = 0; t < VS_TABLES; t++)
-		vs_for_each_slot ((enum vs_table)t, index, slot) {
-			uint32_t page = vs_load_relaxed(&slot->ext_page), pages = vs_load_relaxed(&slot->ext_pages);
-
-			if (vs_extent_sane(page, pages))
-				mark_pages(page, pages, true);
-		}
+	(void)fallocate(seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
 }
 
 /* ---- control lock ---- */
@@ -661,10 +587,31 @@ static void free_half_made(void)
 				vs_slot_free((enum vs_table)t, index);
 }
 
+/* A waiter that is killed between being woken and taking the lock takes the wake-up with it, when somebody else was there first: who unlocks
+ * next sees no waiters. So nobody waits for a wake-up alone. */
+static int lock_robust(pthread_mutex_t *mutex)
+{
+	struct timespec until;
+	int err;
+
+	TSAN_PRE_LOCK(mutex);
+	do {
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += LOOK_AGAIN_NS;
+		if (until.tv_nsec >= 1000000000) {
+			until.tv_nsec -= 1000000000;
+			until.tv_sec++;
+		}
+		err = pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
+	} while (err == ETIMEDOUT);
+	TSAN_POST_LOCK(mutex);
+	return err;
+}
+
 static void lock_control(pthread_mutex_t *control)
 {
-	if (pthread_mutex_lock(control) == EOWNERDEAD) {
-		rebuild_page_map();
+	if (lock_robust(control) == EOWNERDEAD) {
+		vs_pages_rebuild();
 		free_half_made();
 		VS_POINT(control_rebuilt);
 		vs_add(&vs_seg->fabric_epoch, 1); /* it may have changed a path and not come to saying so */

@@ -1,4 +1,4 @@
-/* The segment file: found or made, mapped, removed by the last process to leave; its control lock and its pages. */
+/* The segment file: found or made, mapped, removed by the last process to leave; its control lock and its space. */
 #ifndef VS_SEGMENT_H
 #define VS_SEGMENT_H
 
@@ -49,28 +49,8 @@ void vs_control_unlock(void);
 /* Have the file system back bytes of the segment, so that no later touch can fail. ENOMEM if it is full. */
 int vs_segment_reserve(uint64_t offset, uint64_t bytes);
 
-/* Give a slot pages of the data region, zeroed. ENOMEM if there are none. Control lock held. */
-int vs_extent_alloc(struct vs_slot *slot, uint64_t bytes);
-
-/* Give them back, to the segment and to the file system. Control lock held. */
-void vs_extent_free(struct vs_slot *slot);
-
-/* Does a slot that says so name pages inside the data region? */
-static inline bool vs_extent_sane(uint32_t page, uint32_t pages)
-{
-	return pages != 0 && page < vs_places.data_pages && pages <= vs_places.data_pages - page;
-}
-
-/* Where a slot's pages lie, and how many bytes; NULL when the slot names none or (hostile) names any outside the region. */
-static inline void *vs_extent(const struct vs_slot *slot, uint64_t *bytes)
-{
-	uint32_t pages = vs_load(&slot->ext_pages), page = vs_load_relaxed(&slot->ext_page);
-
-	if (!vs_extent_sane(page, pages))
-		return NULL;
-	*bytes = pages * VS_PAGE;
-	return vs_places.data + page * VS_PAGE;
-}
+/* Give them back; they read zero from now on. */
+void vs_segment_punch(uint64_t offset, uint64_t bytes);
 
 static inline void *vs_at(uint64_t offset)
 {

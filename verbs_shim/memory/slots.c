@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "memory/pages.h"
+
 #define RESERVE_AT_ONCE 65536u /* bytes */
 
 static uint32_t gen_mask(enum vs_table table)

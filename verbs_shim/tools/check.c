@@ -9,6 +9,7 @@
 #include "core/context.h"
 #include "core/users.h"
 #include "fabric/faults.h"
+#include "memory/pages.h"
 #include "tools/report.h"
 #include "tools/tool.h"
 
