@@ -1,4 +1,4 @@
-/* A segment file that somebody else left: its head, the first slots of its tables and the pages behind them hold anything. Joining works or
+/* A segment file of somebody who lives: its head, the first slots of its tables and the pages behind them hold anything. Joining works or
  * is refused with an errno value, whoever is dead is reaped, and nothing outside the file is looked at. The control lock is left alone: a
  * lock that lies is no lock, whoever wrote it. */
 #define _GNU_SOURCE
@@ -17,6 +17,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 static char dir[64];
 static struct vs_segment *sound; /* a copy of a good head */
+static int neighbour = -1;       /* the file whose lock says that somebody lives */
 
 static void remove_fabric(void)
 {
@@ -112,18 +113,41 @@ static void overlay(int fd, const struct vs_segment *head, const uint8_t *data, 
 	}
 }
 
-static void plant(const uint8_t *data, size_t size)
+static int make_file(const char *name)
 {
-	struct vs_segment *head = malloc(sizeof(*head));
 	char path[96];
 	int fd;
 
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0)
+		abort();
+	return fd;
+}
+
+/* Whose segment it is: the only process that the files tell of, and no slot does. */
+static void plant_neighbour(void)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	if (neighbour >= 0)
+		close(neighbour);
+	neighbour = make_file("live.ffffffff");
+	if (fcntl(neighbour, F_OFD_SETLK, &lock))
+		abort();
+}
+
+static void plant(const uint8_t *data, size_t size)
+{
+	struct vs_segment *head = malloc(sizeof(*head));
+	int fd;
+
 	memcpy(head, sound, sizeof(*head));
-	snprintf(path, sizeof(path), "%s/segment", dir);
 	if (mkdir(dir, 0700) && errno != EEXIST)
 		abort();
-	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-	if (fd < 0 || ftruncate(fd, (off_t)VS_SEGMENT_SIZE))
+	plant_neighbour();
+	fd = make_file("segment");
+	if (ftruncate(fd, (off_t)VS_SEGMENT_SIZE))
 		abort();
 	if (size >= COUNTS)
 		fill_tables(fd, head, data);

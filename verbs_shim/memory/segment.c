@@ -370,11 +370,13 @@ static bool any_live_file(void)
 	return any_live_name(live_name_is_locked);
 }
 
+/* What processes that are all dead have left is nobody's, whatever it holds: it goes, and with it their topology, knobs and orders. */
 static int open_or_create(bool create)
 {
 	int err = open_existing();
 
-	if (err == EPROTO && !any_live_file()) {
+	if ((!err || err == EPROTO) && !any_live_file()) {
+		unmap_segment();
 		remove_files(false);
 		err = ENOENT;
 	}
