@@ -475,7 +475,8 @@ static void read_to_beacon(void)
 
 	CHECK(ibv_modify_qp(beacon, &drain, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
 	do {
-		CHECK(ibv_get_async_event(context, &e) == 0);
+		while (ibv_get_async_event(context, &e))
+			CHECK(errno == EINTR); /* libFuzzer's clock is a signal */
 		last = e.event_type == IBV_EVENT_SQ_DRAINED && e.element.qp == beacon;
 		if (e.event_type == IBV_EVENT_CQ_ERR)
 			told_of_cq(e.element.cq);
