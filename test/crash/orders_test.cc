@@ -125,8 +125,8 @@ void hear_of_changes(ibv_context *ctx, const Seen &before, const Seen &now)
         hear(ctx, IBV_EVENT_PKEY_CHANGE);
 }
 
-// From point to point, all of them; with a sanitizer, where the tool takes long to start, every fourth.
-constexpr int stride = sanitized ? 4 : 1;
+// From point to point; in an ordinary check with a sanitizer, where the tool takes long to start, every fifth.
+const int stride = 5 / repetitions(5, 5);
 
 class Orders : public Test, public ::testing::WithParamInterface<Order>
 {
@@ -154,7 +154,7 @@ TEST_P(Orders, KilledAnywhereLeavesNothingHalf)
         check_fabric();
     }
     printf("%s: %d kills\n", GetParam().words, (n - 1) / stride - 1);
-    EXPECT_GT(n, 6);
+    EXPECT_GE(n - 2 * stride, 5) << "the last point at which it was killed";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Orders, ::testing::ValuesIn(orders),
@@ -180,7 +180,7 @@ TEST_F(OrdersTest, AFabricThatWithWasMakingIsNobodys)
         check_fabric();
     }
     printf("with: %d kills\n", (n - 1) / stride - 1);
-    EXPECT_GT(n, 21);
+    EXPECT_GE(n - 2 * stride, 20) << "the last point at which it was killed";
 }
 
 // Orphans there may not be any more once `set` has said so, also where it does not come to clearing them away.
