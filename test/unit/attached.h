@@ -13,14 +13,20 @@ extern "C" {
 #include <cstdlib>
 #include <string>
 
+// One that whoever runs the test has not named.
+inline void use_own_fabric()
+{
+    if (!getenv("VERBS_SHIM_FABRIC"))
+        setenv("VERBS_SHIM_FABRIC", ("/dev/shm/vt." + std::to_string(getpid())).c_str(), 1);
+}
+
 class Attached : public ::testing::Test
 {
   protected:
     void SetUp() override
     {
         alarm(120);
-        if (!getenv("VERBS_SHIM_FABRIC"))
-            setenv("VERBS_SHIM_FABRIC", ("/dev/shm/vt." + std::to_string(getpid())).c_str(), 1);
+        use_own_fabric();
         ASSERT_EQ(vs_attach(), 0);
         attached_ = true;
     }

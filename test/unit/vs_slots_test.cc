@@ -1,5 +1,5 @@
 // Slots of the segment and their pages: ids and generations, what is found, what was forged, ends of tables.
-#include <gtest/gtest.h>
+#include "attached.h"
 
 extern "C" {
 #include "memory/pages.h"
@@ -7,13 +7,9 @@ extern "C" {
 #include "memory/slots.h"
 }
 
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <set>
-#include <string>
 #include <vector>
 
 namespace
@@ -25,8 +21,7 @@ class Slots : public ::testing::Test
     void SetUp() override
     {
         alarm(120);
-        if (!getenv("VERBS_SHIM_FABRIC"))
-            setenv("VERBS_SHIM_FABRIC", ("/dev/shm/vt." + std::to_string(getpid())).c_str(), 1);
+        use_own_fabric();
         ASSERT_EQ(vs_segment_attach(), 0);
         vs_control_lock();
     }
