@@ -9,3 +9,17 @@ wait_until() {
         sleep 0.05
     done
 }
+
+# stand_still PID...: no thread of theirs runs.
+stand_still() {
+    local pid
+    for pid in "$@"; do
+        ! cat "/proc/$pid"/task/*/status | grep '^State:' | grep -qv 'T (stopped)' || return 1
+    done
+}
+
+# stop_processes PID...: until they stand still. The signal alone leaves a thread that is not told yet the time for another step.
+stop_processes() {
+    kill -STOP "$@"
+    wait_until 60 stand_still "$@"
+}
