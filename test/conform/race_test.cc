@@ -4,6 +4,7 @@
 #include "conform/faults.h"
 #include "conform/pair.h"
 #include "conform/peer.h"
+#include "conform/window.h"
 
 extern "C" {
 #include "core/cq.h"
@@ -25,14 +26,17 @@ namespace
 
 using namespace vt;
 
-// The first time that the thread which made this comes by a point, do something else. Other threads come by as well, also when this is
-// gone again, and see that it is not theirs.
+// When the thread which made this comes by a point, the first time or each, do something else. Other threads come by as well, also when
+// this is gone again, and see that it is not theirs.
 class At
 {
   public:
-    At(vs_point point, std::function<void()> deed)
+    enum Times { ONCE, EACH };
+    At(vs_point point, std::function<void()> deed, Times times = ONCE)
     {
         point_ = point;
+        times_ = times;
+        came_by_ = false;
         deed_ = std::move(deed);
         vs_store(&vs_point_hook, &come_by);
     }
@@ -40,7 +44,8 @@ class At
     ~At()
     {
         vs_store(&vs_point_hook, nullptr);
-        EXPECT_EQ(std::exchange(point_, none), none) << "never came by it";
+        point_ = none;
+        EXPECT_TRUE(came_by_) << "never came by it";
     }
 
   private:
@@ -48,11 +53,15 @@ class At
     {
         if (point_ != point)
             return;
-        point_ = none;
+        came_by_ = true;
+        if (times_ == ONCE)
+            point_ = none;
         deed_();
     }
     static constexpr vs_point none = VS_NUM_POINTS;
     static inline thread_local vs_point point_ = none;
+    static inline thread_local Times times_;
+    static inline thread_local bool came_by_;
     static inline thread_local std::function<void()> deed_;
 };
 
@@ -399,6 +408,73 @@ TEST_F(Race, EveryQpOfAStoppedProcessIsFlushedWhenItGoesOn)
     stopped.link().put('g');
     EXPECT_EQ(stopped.wait(), 0);
 }
+
+// ---- processes that end ----
+
+// A peer with a region, for one operation of each kind. It ends by being killed.
+class Owned : public Race, public ::testing::WithParamInterface<bool>
+{
+  protected:
+    Child owner_{[](const Link &link) {
+        Side s(link, true, GetParam());
+        Mr mr = s.reg(Memory(PRIVATE, page).map(), page);
+        s.tell(mr);
+        until_gone(link);
+    }};
+    std::unique_ptr<Side> side_ = std::make_unique<Side>(owner_.link(), false, GetParam());
+    Region region_ = side_->told();
+
+    void TearDown() override
+    {
+        side_.reset();
+        Race::TearDown();
+    }
+    static void reap()
+    {
+        vs_control_lock();
+        vs_process_reap_dead();
+        vs_control_unlock();
+    }
+};
+
+// A request has found its target, which goes then with all that it has, the region as well: nobody is there to refuse anything.
+TEST_P(Owned, ARequestIsNotRefusedForWhatHasGoneWithItsTarget)
+{
+    EXPECT_EQ(side_->atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, region_, 0, 1), IBV_WC_SUCCESS);
+    At target_found(VS_POINT_target_found, [this] {
+        owner_.kill();
+        std::thread(reap).join();
+    });
+    EXPECT_EQ(side_->atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, region_, 0, 1), IBV_WC_RETRY_EXC_ERR);
+}
+
+// Whoever still finds the QP finds what it serves: queue and region, also where the QP is a TGT and goes with its last handle.
+TEST_P(Owned, QpsGoBeforeWhatTheyServe)
+{
+    auto regions = [] {
+        vs_slot *mr;
+        uint32_t index, n = 0;
+        vs_for_each_live(VS_MR, index, mr) n++;
+        return n;
+    };
+    uint32_t all = regions();
+    owner_.kill();
+    std::thread([&] {
+        At slot_retired(
+            VS_POINT_slot_retired,
+            [&] {
+                if (!vs_slot_get(VS_QP, side_->peer.qpn))
+                    return;
+                EXPECT_EQ(regions(), all);
+                EXPECT_EQ(vs_slot_get(VS_SRQ, side_->peer.srqn) != nullptr, GetParam());
+            },
+            At::EACH);
+        reap();
+    }).join();
+    EXPECT_LT(regions(), all);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Owned, ::testing::Bool(), [](const auto &info) { return info.param ? "Xrc" : "Rc"; });
 
 // In use by its program until this goes.
 class InUse

@@ -9,7 +9,8 @@
 #include "memory/pages.h"
 #include "memory/ring.h"
 
-/* Users before what they use, as the kernel destroys newest first; the order shows only to observers in between. */
+/* Users before what they use. A request finds its QP first and then what it names, so a NAK would say that something is not there which has
+ * only gone with its QP: who is about to refuse looks at the QP again (vs_refuse). That is enough as long as the QPs go first. */
 static const enum vs_table order[] = { VS_QP, VS_QP_REF, VS_MCAST, VS_SRQ, VS_MR, VS_CQ, VS_XRCD_REF, VS_XRCD, VS_PD };
 
 #define NUM_ORDER (sizeof(order) / sizeof(order[0]))
@@ -21,19 +22,18 @@ static bool belongs(const struct vs_slot *slot, uint32_t proc_id, uint32_t conte
 	return slot->owner == proc_id && (context == EVERY_CONTEXT || slot->context == context);
 }
 
-/* Returns how many. */
-static unsigned retire_owned(uint32_t proc_id, uint32_t context)
+/* Those of a table that are owned. This and the next three return how many there were. */
+static unsigned retire_table(enum vs_table table, uint32_t proc_id, uint32_t context)
 {
 	struct vs_slot *slot;
 	uint32_t index;
 	unsigned n = 0;
 
-	for (size_t t = 0; t < NUM_ORDER; t++)
-		vs_for_each_slot (order[t], index, slot)
-			if (belongs(slot, proc_id, context) && vs_slot_state(slot) != VS_DYING) {
-				vs_slot_retire(order[t], index);
-				n++;
-			}
+	vs_for_each_slot (table, index, slot)
+		if (belongs(slot, proc_id, context) && vs_slot_state(slot) != VS_DYING) {
+			vs_slot_retire(table, index);
+			n++;
+		}
 	return n;
 }
 
@@ -45,20 +45,51 @@ static void retire_orphan(enum vs_table table, uint32_t index, struct vs_slot *s
 	vs_slot_retire(table, index);
 }
 
-/* A TGT QP belongs to nobody but its handles: it goes with the last one. Likewise a domain. */
-static void retire_orphans(uint32_t proc_id, uint32_t context, bool keep)
+/* A TGT QP belongs to nobody but its handles: it goes with the last one. */
+static unsigned retire_tgts(uint32_t proc_id, uint32_t context)
 {
 	struct vs_qp_shm *qp;
+	uint32_t index;
+	unsigned n = 0;
+
+	vs_for_each_live (VS_QP, index, qp)
+		if (qp->type == IBV_QPT_XRC_RECV && !vs_tgt_in_use(vs_slot_id(VS_QP, index))) {
+			retire_orphan(VS_QP, index, &qp->s, proc_id, context);
+			n++;
+		}
+	return n;
+}
+
+/* Likewise a domain. */
+static unsigned retire_xrcds(uint32_t proc_id, uint32_t context)
+{
 	struct vs_xrcd_shm *xrcd;
 	uint32_t index;
+	unsigned n = 0;
 
-	/* Kernels before 4.12 (tgt_exit=orphan): the QP lives on without handles, and its domain with it. */
-	vs_for_each_live (VS_QP, index, qp)
-		if (!keep && qp->type == IBV_QPT_XRC_RECV && !vs_tgt_in_use(vs_slot_id(VS_QP, index)))
-			retire_orphan(VS_QP, index, &qp->s, proc_id, context);
 	vs_for_each_live (VS_XRCD, index, xrcd)
-		if (!vs_xrcd_in_use(vs_slot_id(VS_XRCD, index)))
+		if (!vs_xrcd_in_use(vs_slot_id(VS_XRCD, index))) {
 			retire_orphan(VS_XRCD, index, &xrcd->s, proc_id, context);
+			n++;
+		}
+	return n;
+}
+
+/* What is owned, and after each table of handles what they were the last of. */
+static unsigned retire(uint32_t proc_id, uint32_t context, bool keep_tgts)
+{
+	unsigned n = 0;
+
+	for (size_t t = 0; t < NUM_ORDER; t++) {
+		n += retire_table(order[t], proc_id, context);
+		if (order[t] == VS_QP_REF && !keep_tgts) {
+			n += retire_tgts(proc_id, context);
+			VS_POINT(reap_orphaned);
+		}
+		if (order[t] == VS_XRCD_REF)
+			n += retire_xrcds(proc_id, context);
+	}
+	return n;
 }
 
 /* Nothing was left half-way by a process that leaves by itself. */
@@ -140,17 +171,16 @@ static void drop_copies(uint32_t proc_id)
 		vs_cas(&proc->copy.client, proc_id, 0); /* unless another was faster and has claimed it since */
 }
 
-static bool keeps_orphans(void)
+/* Kernels before 4.12 (tgt_exit=orphan): a TGT QP lives on without handles, and its domain with it. */
+static bool keeps_tgts(void)
 {
 	return vs_load(&vs_seg->knobs.tgt_exit) == VS_TGT_ORPHAN;
 }
 
 void vs_reap_retire(uint32_t proc_id)
 {
-	retire_owned(proc_id, EVERY_CONTEXT);
+	retire(proc_id, EVERY_CONTEXT, keeps_tgts());
 	VS_POINT(reap_retired);
-	retire_orphans(proc_id, EVERY_CONTEXT, keeps_orphans());
-	VS_POINT(reap_orphaned);
 	roll_queues(proc_id);
 	vs_cq_count_resizes();
 	VS_POINT(reap_rolled);
@@ -181,9 +211,7 @@ bool vs_reap_context_retire(uint32_t context)
 	unsigned n;
 
 	vs_control_lock();
-	n = retire_owned(vs_me_id, context);
-	if (n)
-		retire_orphans(vs_me_id, context, keeps_orphans());
+	n = retire(vs_me_id, context, keeps_tgts());
 	vs_control_unlock();
 	return n != 0;
 }
@@ -199,7 +227,8 @@ void vs_reap_context_free(uint32_t context)
 void vs_reap_orphans(void)
 {
 	vs_control_lock();
-	retire_orphans(vs_me_id, EVERY_CONTEXT, false);
+	retire_tgts(vs_me_id, EVERY_CONTEXT);
+	retire_xrcds(vs_me_id, EVERY_CONTEXT);
 	vs_control_unlock();
 	VS_POINT(orphans_retired);
 	vs_quiesce();

@@ -28,6 +28,8 @@ enum vs_verdict vs_refuse(struct vs_request *req, struct vs_qp_shm *peer, enum v
 {
 	if (peer->type == IBV_QPT_UC)
 		return VS_NO_RESPONSE; /* unreliable: the message is dropped, nobody is told */
+	if (vs_load(&peer->s.word) != req->from->peer.word)
+		return VS_NO_RESPONSE; /* it goes just now, and what it was asked for may have gone with it (core/reap.c) */
 	VS_COUNT(naks_sent, req->arrived, peer);
 	fail_qp(peer, req->from->shm->dest_qpn, verdict == VS_NAK_ACCESS || verdict == VS_NAK_XRC ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 	return verdict;

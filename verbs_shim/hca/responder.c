@@ -185,8 +185,6 @@ static enum vs_verdict carry_out(struct vs_request *req, struct vs_qp_shm *peer)
 	if (!in_sequence(req, peer, &v))
 		return v;
 	target = find_target(req, peer);
-	if (!target && vs_load(&peer->s.word) != req->from->peer.word)
-		return VS_NO_RESPONSE; /* it goes just now */
 	if (!target)
 		return peer->type == IBV_QPT_XRC_RECV ? bad_srqn(req, peer) : vs_refuse(req, peer, VS_NAK_OP);
 	if (!vs_peer_fresh(target->owner)) {
@@ -200,6 +198,7 @@ static enum vs_verdict carry_out(struct vs_request *req, struct vs_qp_shm *peer)
 		return vs_refuse(req, peer, VS_NAK_INVALID); /* it has no room for even one outstanding READ or atomic */
 	if (!vs_cq_ready(&target->cq))
 		return VS_AGAIN;
+	VS_POINT(target_found);
 	v = vs_execute(req, peer, target);
 	if (v == VS_ACK && !behind(req, peer)) {
 		vs_store_relaxed(&peer->epsn, (req->psn + req->packets) & PSN_MASK);

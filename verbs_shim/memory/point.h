@@ -13,7 +13,7 @@
 	X(rq_posted) X(rq_ringed) X(rq_taken)                                                                                          \
 	X(host_made) X(host_published)                                                                                                 \
 	X(xrcd_handle) X(tgt_handle) X(tgt_last)                                                                                       \
-	X(send_bounced) X(send_placed) X(send_answered) X(send_completed) X(send_failed)                                               \
+	X(target_found) X(send_bounced) X(send_placed) X(send_answered) X(send_completed) X(send_failed)                               \
 	X(atomic_locked) X(atomic_read) X(atomic_written) X(atomic_saved)                                                              \
 	X(glob_claimed) X(glob_asked) X(glob_checked) X(glob_changed) X(glob_answered)                                                 \
 	X(copy_claimed) X(copy_asked) X(place_direct)                                                                                  \
