@@ -8,14 +8,28 @@
 
 enum { TIMES = 200 };
 
-/* Every rank's `values`, TIMES of them, together are 0 to TIMES * ranks - 1, each once. */
+/*
+ * How often each rank does what only one can do at a time, and to whose words. Where there are more ranks than cores, most wait for one
+ * that does not run, so many ranks do as much in all as four do, and not to every rank's words.
+ */
+static int turns(const struct check *c)
+{
+    return c->ranks > 4 ? 4 * TIMES / c->ranks : TIMES;
+}
+
+static int next_host(const struct check *c, int host)
+{
+    return host + (c->ranks > 8 ? 3 : 1);
+}
+
+/* Every rank's `values`, one a turn, together are 0 to turns * ranks - 1, each once. */
 static void check_each_once(struct check *c, const int64_t *values, const char *what)
 {
-    int all = TIMES * c->ranks;
+    int mine = turns(c), all = mine * c->ranks;
     int64_t *everybody = malloc((size_t) all * sizeof(*everybody));
     char *seen = calloc((size_t) all, 1);
 
-    MPI_Allgather(values, TIMES, MPI_INT64_T, everybody, TIMES, MPI_INT64_T, MPI_COMM_WORLD);
+    MPI_Allgather(values, mine, MPI_INT64_T, everybody, mine, MPI_INT64_T, MPI_COMM_WORLD);
     for (int i = 0; i < all; i++) {
         int64_t value = everybody[i];
         if (value < 0 || value >= all || seen[value]++) {
@@ -23,7 +37,7 @@ static void check_each_once(struct check *c, const int64_t *values, const char *
             break;
         }
     }
-    c->messages += TIMES;
+    c->messages += (uint64_t) mine;
     free(everybody);
     free(seen);
 }
@@ -45,7 +59,7 @@ static void count_up(struct check *c, struct window *w, int host, bool wide)
 
     clear(w);
     MPI_Win_lock_all(0, w->win);
-    for (int i = 0; i < TIMES; i++) {
+    for (int i = 0; i < turns(c); i++) {
         if (wide)
             MPI_Fetch_and_op(&one, &values[i], MPI_INT64_T, host, window_at(w, host, 8), MPI_SUM, w->win);
         else
@@ -65,7 +79,7 @@ void part_counters(struct check *c)
 {
     for (int flavor = 0; flavor < window_flavors(c); flavor++) {
         struct window w = window_new(c, (enum flavor) flavor, 64);
-        for (int host = 0; host < c->ranks; host++)
+        for (int host = 0; host < c->ranks; host = next_host(c, host))
             count_up(c, &w, host, (flavor + host) % 2 == 0);
         window_free(&w);
     }
@@ -77,7 +91,7 @@ void part_counters(struct check *c)
 static void count_by_swap(struct check *c, struct window *w, int host, size_t at, bool host_too)
 {
     int64_t values[TIMES], known = 0, all;
-    int counted = 0, left = host_too || c->rank != host ? TIMES : 0;
+    int counted = 0, mine = turns(c), left = host_too || c->rank != host ? mine : 0;
 
     clear(w);
     MPI_Win_lock_all(0, w->win);
@@ -91,7 +105,7 @@ static void count_by_swap(struct check *c, struct window *w, int host, size_t at
             known = found;
     }
     MPI_Win_unlock_all(w->win);
-    for (all = TIMES * (c->ranks - 1); counted < TIMES;)
+    for (all = mine * (c->ranks - 1); counted < mine;)
         values[counted++] = all++;
     check_each_once(c, values, "compare-and-swap");
 }
@@ -99,7 +113,7 @@ static void count_by_swap(struct check *c, struct window *w, int host, size_t at
 /* Whoever holds a rank's exclusive lock is alone, with itself as with others. */
 static void swap_alone(struct check *c, struct window *w, int host)
 {
-    for (int i = 0; i < TIMES; i++) {
+    for (int i = 0; i < turns(c); i++) {
         int64_t known = -1, next, found = -1;
         MPI_Win_lock(MPI_LOCK_EXCLUSIVE, host, 0, w->win);
         MPI_Get(&known, 1, MPI_INT64_T, host, window_at(w, host, 0), 1, MPI_INT64_T, w->win);
@@ -111,7 +125,7 @@ static void swap_alone(struct check *c, struct window *w, int host)
             check_error(c, "the word of %d changed from %lld to %lld under an exclusive lock", host, (long long) known,
                         (long long) found);
     }
-    c->messages += TIMES;
+    c->messages += (uint64_t) turns(c);
 }
 
 static void check_word(struct check *c, struct window *w, int host, int64_t want, const char *what)
@@ -134,11 +148,11 @@ void part_swap(struct check *c)
 
     for (int flavor = 0; flavor < window_flavors(c); flavor++) {
         struct window w = window_new(c, (enum flavor) flavor, 64);
-        for (int host = 0; host < c->ranks; host++) {
+        for (int host = 0; host < c->ranks; host = next_host(c, host)) {
             count_by_swap(c, &w, host, 12, true); /* no HCA swaps across a boundary of 8 bytes */
             count_by_swap(c, &w, host, 0, host_too);
             swap_alone(c, &w, host);
-            check_word(c, &w, host, TIMES * (2 * c->ranks - !host_too), "compare-and-swap");
+            check_word(c, &w, host, turns(c) * (2 * c->ranks - !host_too), "compare-and-swap");
         }
         window_free(&w);
     }
@@ -149,7 +163,7 @@ void part_mutex(struct check *c)
     for (int flavor = 0; flavor < window_flavors(c); flavor++) {
         struct window w = window_new(c, (enum flavor) flavor, 64);
         clear(&w);
-        for (int i = 0; i < TIMES * c->ranks; i++) {
+        for (int i = 0; i < turns(c) * c->ranks; i++) {
             int host = (c->rank + i) % c->ranks;
             int64_t word = 0;
             MPI_Win_lock(MPI_LOCK_EXCLUSIVE, host, 0, w.win);
@@ -160,9 +174,9 @@ void part_mutex(struct check *c)
             MPI_Win_unlock(host, w.win);
         }
         for (int host = 0; host < c->ranks; host++)
-            check_word(c, &w, host, TIMES * c->ranks, "get, add, put");
+            check_word(c, &w, host, turns(c) * c->ranks, "get, add, put");
         window_free(&w);
-        c->messages += 2 * TIMES * (uint64_t) c->ranks;
+        c->messages += 2 * (uint64_t) (turns(c) * c->ranks);
     }
 }
 
