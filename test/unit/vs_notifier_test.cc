@@ -224,7 +224,6 @@ TEST_F(Notifier, NoDescriptorsLeftIsAnErrorNotACrash)
 TEST_F(Notifier, WritersReadersAndForgettersAtOnce)
 {
     constexpr uint32_t each = 20000;
-    std::atomic<uint32_t> taken{0}, refused{0};
     std::atomic<bool> done{false};
     nonblocking();
     std::vector<std::thread> threads;
