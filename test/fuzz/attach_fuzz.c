@@ -32,7 +32,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc, (void)argv;
 	snprintf(dir, sizeof(dir), "/dev/shm/vfuzz.%d", (int)getpid());
-	setenv("VERBS_SHIM_FABRIC", dir, 1);
+	setenv("VERBS_SHIM_FABRIC", dir, 0);
+	snprintf(dir, sizeof(dir), "%s", getenv("VERBS_SHIM_FABRIC"));
 	atexit(remove_fabric);
 	sound = malloc(sizeof(*sound));
 	if (!sound || vs_attach())

@@ -30,7 +30,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 	(void)argc, (void)argv;
 	snprintf(dir, sizeof(dir), "/dev/shm/vfuzz.%d", (int)getpid());
-	setenv("VERBS_SHIM_FABRIC", dir, 1);
+	setenv("VERBS_SHIM_FABRIC", dir, 0);
 	return 0;
 }
 
