@@ -429,9 +429,11 @@ class Owned : public Race, public ::testing::WithParamInterface<bool>
         side_.reset();
         Race::TearDown();
     }
-    static void reap()
+    // Before anybody else finds out.
+    void kill_and_reap()
     {
         vs_control_lock();
+        owner_.kill();
         vs_process_reap_dead();
         vs_control_unlock();
     }
@@ -441,10 +443,7 @@ class Owned : public Race, public ::testing::WithParamInterface<bool>
 TEST_P(Owned, ARequestIsNotRefusedForWhatHasGoneWithItsTarget)
 {
     EXPECT_EQ(side_->atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, region_, 0, 1), IBV_WC_SUCCESS);
-    At target_found(VS_POINT_target_found, [this] {
-        owner_.kill();
-        std::thread(reap).join();
-    });
+    At target_found(VS_POINT_target_found, [this] { std::thread([this] { kill_and_reap(); }).join(); });
     EXPECT_EQ(side_->atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, region_, 0, 1), IBV_WC_RETRY_EXC_ERR);
 }
 
@@ -458,7 +457,6 @@ TEST_P(Owned, QpsGoBeforeWhatTheyServe)
         return n;
     };
     uint32_t all = regions();
-    owner_.kill();
     std::thread([&] {
         At slot_retired(
             VS_POINT_slot_retired,
@@ -469,7 +467,7 @@ TEST_P(Owned, QpsGoBeforeWhatTheyServe)
                 EXPECT_EQ(vs_slot_get(VS_SRQ, side_->peer.srqn) != nullptr, GetParam());
             },
             At::EACH);
-        reap();
+        kill_and_reap();
     }).join();
     EXPECT_LT(regions(), all);
 }
