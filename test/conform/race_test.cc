@@ -411,7 +411,7 @@ TEST_F(Race, EveryQpOfAStoppedProcessIsFlushedWhenItGoesOn)
 
 // ---- processes that end ----
 
-// A peer with a region, for one operation of each kind. It ends by being killed.
+// A peer with a region, reached over RC or over XRC. It ends by being killed.
 class Owned : public Race, public ::testing::WithParamInterface<bool>
 {
   protected:

@@ -14,7 +14,7 @@ wait_until() {
 stand_still() {
     local pid
     for pid in "$@"; do
-        ! cat "/proc/$pid"/task/*/status | grep '^State:' | grep -qv 'T (stopped)' || return 1
+        awk '/^State:/ && $2 != "T" { exit 1 }' "/proc/$pid"/task/*/status 2>/dev/null || return 1
     done
 }
 

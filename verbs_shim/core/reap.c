@@ -22,7 +22,7 @@ static bool belongs(const struct vs_slot *slot, uint32_t proc_id, uint32_t conte
 	return slot->owner == proc_id && (context == EVERY_CONTEXT || slot->context == context);
 }
 
-/* Those of a table that are owned. This and the next three return how many there were. */
+/* Those of a table that are owned. Like all that retire several, returns how many there were. */
 static unsigned retire_table(enum vs_table table, uint32_t proc_id, uint32_t context)
 {
 	struct vs_slot *slot;
